@@ -370,7 +370,7 @@ class ConsoleReader(AppendedFileReader):
                 break
             data = window.read_at(offset, WINDOW)
             end = count_complete_bytes(data)
-            if self.ended and window.is_settled and offset + len(data) == window.size:
+            if self.ended and offset + len(data) == window.size and window.has_whole_end():
                 end = len(data)  # the program has ended without ending its last line
             if end:
                 offset += self._parse_pieces(data[:end], chooser, state, batch, limit)

@@ -290,7 +290,7 @@ class SourceFinder:
             if (
                 known is None
                 or known[0][0] != version[0]
-                or (known[1] is None and known[0] != version)
+                or (known[1] is None and known[0] != version and _is_due(known[0], status))
             ):
                 known = self._kinds[path] = version, identify_kind(path, candidates(path))
         except OSError:
@@ -300,6 +300,20 @@ class SourceFinder:
         if kind is None:
             return None
         return MetricSource(path, kind, run_name(self.root, path, kind), status.st_mtime)
+
+
+def _is_due(version: tuple[int, int, int], status: os.stat_result) -> bool:
+    """Return whether to read a file of unknown kind again that changed since `version`.
+
+    One that grows all the time may be large, and would be read at each scan.
+    """
+    small = 64 << 10
+    quiet = 10.0
+    return (
+        status.st_size <= small
+        or not version[1] <= status.st_size < version[1] * 5 / 4
+        or time.time() - status.st_mtime > quiet
+    )
 
 
 def _sort_entry(

@@ -35,6 +35,8 @@ memory.
 LAYOUT = RowLayout()
 _NAMES = re.compile(rb"[\"']([^\"'\\]{1,100})[\"']\s*:\s*(\[)?")
 """A name, and whether it has a list."""
+_LONG_LIST = re.compile(rb"\s*\{\s*[\"'][^\"'\\]{1,100}[\"']\s*:\s*\[[-+\d.eE,\s]*(?:\Z|\])")
+"""A document that begins with a list of numbers: the names of its measures may come later."""
 _NUMBERED = re.compile(r"(?:([A-Za-z]{1,12})[ _-]?)?(\d{1,9})", re.ASCII)
 """The name of a numbered row: ``12`` or ``epoch_12``; `str.isdigit` also takes "²"."""
 _CALL = re.compile(
@@ -82,15 +84,21 @@ def is_json_document(path: str, head: bytes) -> bool:
     """Return whether a file is such a document, with rows or lists of a training's numbers."""
     if head.lstrip()[:1] not in (b"{", b"["):
         return False
-    stem = name_of_file(path)
-    head = _read_text(path)  # the names may come after long lists
-    names = [(name.decode("utf-8", "replace"), opened) for name, opened in _NAMES.findall(head)]
-    is_named = role_of(stem) in MEASURES or _TIMED.match(head) is not None
+    is_named = role_of(name_of_file(path)) in MEASURES or _TIMED.match(head) is not None
+    if not _may_have_measures(head, is_named) and _LONG_LIST.match(head) is None:
+        return False
+    text = _read_text(path)
+    # A file that is being written is not decoded.
+    if len(text) > MAX_BYTES or text.rstrip()[-1:] not in (b"}", b"]", b")", b","):
+        return False
+    return _may_have_measures(text, is_named) and any(True for _ in _read_rows(path))
+
+
+def _may_have_measures(text: bytes, is_named: bool) -> bool:
+    names = [(name.decode("utf-8", "replace"), opened) for name, opened in _NAMES.findall(text)]
     if not is_named and not any(role_of(name) in MEASURES for name, _ in names):
         return False
-    if any(opened and name.lower() in IDENTIFIERS for name, opened in names):
-        return False
-    return any(True for _ in _read_rows(path))
+    return not any(opened and name.lower() in IDENTIFIERS for name, opened in names)
 
 
 def counts_rows(path: str) -> bool:

@@ -16,6 +16,7 @@ longer than the offset.
 from __future__ import annotations
 
 import os
+import re
 import time
 import zlib
 
@@ -213,24 +214,55 @@ class FileWindow:
         fd: The open file.
         size: Its size when the read began; nothing beyond it is read.
         head: Up to `HEAD` first bytes.
-        is_settled: It was not written lately, so its last line is complete even without an end.
     """
 
-    __slots__ = ("fd", "head", "is_settled", "size")
+    __slots__ = ("fd", "head", "size", "written")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         # Read once: a writer that is faster than the reader would keep the read from ever ending.
         found = os.fstat(fd)
         self.size = found.st_size
-        # Seconds without a write after which a last line without an end is complete.
-        settled = 60.0
-        self.is_settled = time.time() - found.st_mtime > settled
+        self.written = found.st_mtime
         self.head = os.pread(fd, min(self.size, HEAD), 0)
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`, fewer only at the end."""
         return os.pread(self.fd, max(0, min(length, self.size - offset)), offset)
+
+    def has_whole_end(self) -> bool:
+        """Return whether the last line is complete although it has no end.
+
+        A program that buffers its output may leave half a number for hours. So it has to look like
+        a line before it, with as many digits in its last number.
+        """
+        # Seconds without a write after which the last line is not being written.
+        settled = 60.0
+        if time.time() - self.written < settled:
+            return False
+        tail = 8 << 10
+        *before, last = _LINE_END.split(self.read_at(max(0, self.size - tail), tail))
+        if last.rstrip().endswith(b"}"):
+            return True
+        form = _NUMBER.sub(b"0", last)
+        same = [_count_decimals(line) for line in before if _NUMBER.sub(b"0", line) == form]
+        decimals = _count_decimals(last)
+        if decimals == 0 and last[-1:].isdigit():
+            return False  # a whole number may be the beginning of a longer one
+        return bool(same) and decimals >= max(same)
+
+
+_LINE_END = re.compile(rb"\r?\n|\r")
+_NUMBER = re.compile(rb"[-+]?\d[\d.]*(?:[eE][-+]?\d*)?")
+_DECIMALS = re.compile(rb"\d[.,](\d{1,40}(?:[eE][-+]?\d*)?)$")
+
+
+def _count_decimals(line: bytes) -> int:
+    """Return the length of what follows the point of a number at the end of a line."""
+    found = _DECIMALS.search(line)
+    if found is None:
+        return 0
+    return len(found.group(1))
 
 
 class AppendedFileReader(MetricReader):
@@ -295,9 +327,9 @@ class LineReader(AppendedFileReader):
             data = window.read_at(offset, length)
             if (
                 self.ended
-                and window.is_settled
                 and offset + len(data) == window.size
                 and data[-1:] != b"\n"
+                and window.has_whole_end()
             ):
                 data += b"\n"  # the program has ended without ending its last line
             end = data.rfind(b"\n") + 1

@@ -17,7 +17,7 @@ import os
 import re
 from functools import lru_cache
 
-from rgt_wire.metric_roles import MEASURES, role_of
+from rgt_wire.metric_roles import MEASURES, position_of, role_of
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
@@ -46,6 +46,8 @@ _COMMENT = "#%"
 """What begins a comment line before or among the rows."""
 _COMMA = re.compile(r"^\s*(-?\d*),(\d+(?:[eE][-+]?\d+)?)\s*$")
 _THOUSANDS = re.compile(r"^\s*-?[1-9]\d{0,2}(?:,\d{3})+\s*$")
+_MISSING = frozenset(("", "n/a", "na", "none", "null", "?"))
+"""Cells of a value that is not known."""
 _MONITOR = {"r": "reward", "l": "episode_length", "t": "seconds"}
 """Columns of Stable-Baselines' ``monitor.csv``: one row per episode."""
 
@@ -105,21 +107,61 @@ def _cut_header(text: str, rows_below: list[str]) -> TableHeader | None:
         for row in cells:
             while len(row) > len(names) and not row[-1].strip():
                 row.pop()  # a delimiter at the end of each row
-        widths = set(map(len, cells))
-        # R's write.table gives the numbers of its rows no name.
-        if widths == {len(names) + 1} and delimiter in ("", "\t", ","):
+        if delimiter in ("", "\t", ",") and _has_row_names(names, cells, rows_below, delimiter):
             names = ["", *names]
-        is_strict = bool(cells) and all(
+        is_strict = all(
             len(row) == len(names)
-            and all(to_number(cell.strip()) is not None or not cell.strip() for cell in row)
+            and all(_is_number(cell) or cell.strip(" -").lower() in _MISSING for cell in row)
             for row in cells
-        )
+        ) and any(_is_number(cell) for row in cells for cell in row)
         if delimiter in ("", "|") and not (is_strict and len(rows_below) > 2):
             continue  # they divide the words of any text
         found = TableHeader(names, delimiter, is_strict)
         if best is None or (is_strict and not best.is_strict):
             best = found
     return best
+
+
+def _is_number(cell: str) -> bool:
+    return to_number(cell.strip()) is not None
+
+
+def _has_row_names(
+    names: list[str], cells: list[list[str]], rows_below: list[str], delimiter: str
+) -> bool:
+    """Return whether rows begin with their number, as R's write.table writes it: without a name.
+
+    A header with one name too few looks the same, and would name each column wrongly.
+    """
+    if set(map(len, cells)) != {len(names) + 1}:
+        return False
+    begins_with_position = position_of(names[0]) is not None
+    if begins_with_position and not all((to_number(row[1]) or 0.0) % 1 == 0 for row in cells):
+        return False
+    if delimiter != "," or all(row.lstrip().startswith('"') for row in rows_below):
+        return True
+    counted = [str(number) for number in range(1, len(cells) + 1)]
+    return not begins_with_position and [row[0].strip() for row in cells] == counted
+
+
+def _find_thousands(head: bytes, delimiter: str, names: list[str]) -> set[int]:
+    """Return the columns whose commas divide thousands; those of the others are decimal points."""
+    lines = head.decode("utf-8-sig", "replace").split("\n")[1:-1]
+    split = [split_cells(line.strip(), delimiter) for line in lines]
+    columns = list(zip(*[row for row in split if len(row) == len(names)]))
+    # Commas divide thousands in a file that has two in one number, or a point after one.
+    is_sure = any(
+        cell.count(",") > 1 or 0 <= cell.find(",") < cell.find(".")
+        for column in columns
+        for cell in column
+        if _is_number(cell)
+    )
+    found = set()
+    for place, column in enumerate(columns):
+        whole = [cell.partition(".")[0] for cell in column if "," in cell]
+        if (is_sure or position_of(names[place])) and all(map(_THOUSANDS.match, whole)):
+            found.add(place)
+    return found
 
 
 class Table(LineReader):
@@ -134,6 +176,7 @@ class Table(LineReader):
         self._header: list[str] = []
         self._names: list[str] = []
         self._delimiter = ","
+        self._thousands: set[int] = set()
 
     def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
         found = find_header(window.head)
@@ -142,6 +185,8 @@ class Table(LineReader):
             return
         self._delimiter = found.delimiter
         self._header = found.names
+        if found.delimiter not in (",", ";"):
+            self._thousands = _find_thousands(window.head, found.delimiter, found.names)
         self._names = self._axis_names(state.get("names") or found.names, state)
 
     def _axis_names(self, header: list[str], state: JsonObject) -> list[str]:
@@ -170,8 +215,8 @@ class Table(LineReader):
         if not text or text[0] in _COMMENT:
             return
         values = split_cells(text, self._delimiter)
-        if not any(map(str.isdigit, text)) or values[0].strip('" ') in self._header[:1]:
-            self._apply_header(values, offset, state, batch)
+        if not any(map(_is_number, values)):
+            self._apply_header(values, state, batch)
             return
         while len(values) > len(self._names) and not values[-1].strip():
             values.pop()  # a delimiter at the end of each row
@@ -181,10 +226,8 @@ class Table(LineReader):
         if self._delimiter != ",":
             # Where something else separates cells, a comma is the decimal point.
             values = [
-                value
-                if self._delimiter != ";" and _THOUSANDS.match(value)
-                else _COMMA.sub(r"\1.\2", value)
-                for value in values
+                value if place in self._thousands else _COMMA.sub(r"\1.\2", value)
+                for place, value in enumerate(values)
             ]
         row: JsonObject = dict(zip(self._names, values))
         row.pop("", None)
@@ -200,17 +243,21 @@ class Table(LineReader):
             where = SAMPLES, where[1]
         rows.add_row_points(row, where, self._layout, batch, offset)
 
-    def _apply_header(
-        self, values: list[str], offset: int, state: JsonObject, batch: ReadBatch
-    ) -> None:
-        """Read names again: of a restart, or with a column that is new."""
+    def _apply_header(self, values: list[str], state: JsonObject, batch: ReadBatch) -> None:
+        """Read a line without a number: names of a restart, or new ones; others are skipped."""
         header = [value.strip().strip('"') for value in values]
         if header == self._header[-len(header) :] and not state.get("names"):
             if state.get("headed"):
                 # DeepSpeed repeats its header at every restart.
                 batch.add_restart(None, "header repeated")
             state["headed"] = True
-        elif len(header) > 1 and not any(to_number(name) is not None for name in header):
+        elif (
+            len(header) > 1
+            and "" not in header
+            and len(set(header)) == len(header)
+            and (header[0] in self._header or not any(map(str.isdigit, "".join(header))))
+            and any(position_of(name) or role_of(name) in MEASURES for name in header)
+        ):
             state["names"] = header
             self._names = self._axis_names(header, state)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import scalars_command
+from rgt_box.metrics import json_documents, scalars_command
 
 A = [1.55, 1.25, 1.05, 0.93, 0.81]
 B = [2.55, 2.25, 2.05, 1.93, 1.81]
@@ -193,3 +193,79 @@ def test_a_repeated_letter_takes_no_time(letter: str, end: str, tmp_path: Path) 
     started = time.process_time()
     read_series(path)
     assert time.process_time() - started < 0.25
+
+
+@pytest.mark.parametrize(
+    "line", [",,", "-,-,-", "None,None,None", "early stopping,,", "---,---,---"]
+)
+def test_a_line_without_a_number_is_no_header(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    rows = fill("{i},{a},{b}").splitlines(keepends=True)
+    path.write_text("epoch,loss,acc\n" + "".join(rows[:3]) + line + "\n" + "".join(rows[3:]))
+    found = read_series(path)
+    assert found["loss", "epoch"] == (EPOCHS, A)
+    assert found["acc", "epoch"] == (EPOCHS, B)
+
+
+def test_three_decimals_after_a_comma_are_no_thousands(tmp_path: Path) -> None:
+    path = tmp_path / "out.tsv"
+    path.write_text("epoch\tloss\n1\t2,305\n2\t1,874\n3\t1,203\n4\t0,981\n")
+    assert read_series(path)["loss", "epoch"][1] == [2.305, 1.874, 1.203, 0.981]
+    path.write_text("epoch\tloss\n1\t2,305\n2\t1,874\n3\t1,203\n4\t1,181\n")
+    assert read_series(path)["loss", "epoch"][1] == [2.305, 1.874, 1.203, 1.181]
+    path.write_text("step\tloss\ttokens\n500\t0.5\t1,234,567\n1,000\t0.4\t2,469,134\n")
+    found = read_series(path)
+    assert found["loss", "step"] == ([500, 1000], [0.5, 0.4])
+    assert found["tokens", "step"][1] == [1234567, 2469134]
+
+
+@pytest.mark.parametrize("cell", ["N/A", "None", "-", ""])
+def test_a_missing_value_loses_no_counted_table(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text(f"train_loss,val_loss\n1.5,{cell}\n1.25,2.25\n1.05,2.05\n")
+    found = read_series(path)
+    assert found["train_loss", "step"] == ([1, 2, 3], [1.5, 1.25, 1.05])
+    assert found["val_loss", "step"] == ([2, 3], [2.25, 2.05])
+
+
+def test_a_header_that_lacks_a_name_shifts_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    rows = fill("{i},{a},{b}")
+    path.write_text("epoch,train_loss\n" + rows)
+    assert not scalars_command.find_sources_at(str(path))[0] or read_series(path) == {}
+    path.write_text("train_loss,val_loss\n" + rows)  # R's row numbers
+    assert read_series(path)["train_loss", "step"] == (EPOCHS, A)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "head"),
+    [
+        ("a.csv", "{i},{a}", "epoch,loss\n"),
+        ("a.log", "epoch {i} loss {a}", ""),
+        ("b.csv", "{a},{i}", "loss,epoch\n"),
+        ("b.log", "loss {a} epoch 1{i}", ""),
+    ],
+)
+def test_a_last_number_that_may_be_cut_waits(
+    name: str, form: str, head: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(fill(form, head)[:-2])
+    os.utime(path, (1e9, 1e9))
+    assert read_series(path)["loss", "epoch"][1] == A[:-1]
+
+
+def test_a_large_unknown_document_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([{"name": "a", "cell": n} for n in range(9000)]))
+    monkeypatch.setattr(json_documents, "_read_text", lambda path: pytest.fail("read whole"))
+    head = path.read_bytes()[: 64 << 10]
+    assert not json_documents.is_json_document(str(path), head)
+
+
+def test_names_after_a_long_list_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps({"lr": [0.001] * 20000, "loss": [0.5] * 20000}))
+    assert len(read_series(path)["loss", "step"][0]) == 20000
