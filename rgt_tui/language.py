@@ -136,14 +136,21 @@ class _Retelling:
         # The text with the most letters of its own says most precisely what a sentence is.
         self._templates = [(text, pieces) for _, text, pieces in sorted(found, reverse=True)]
 
-    def retell_text(self, sentence: str) -> str:
-        """Return a sentence in the other language; parts that are in no catalogue stay as they are."""
-        bare = sentence.strip(" ")
-        if not bare:
-            return sentence
-        return sentence.replace(bare, self._retell_bare(bare))
+    def retell_text(self, sentence: str, depth: int = 0) -> str:
+        """Return a sentence in the other language; parts that are in no catalogue stay as they are.
 
-    def _retell_bare(self, sentence: str) -> str:
+        Args:
+            sentence: In English, or in the language of the catalogue.
+            depth: Of how many texts the sentence is a value or a part; a program may print a text
+                that matches again and again.
+        """
+        most_depth = 20
+        bare = sentence.strip(" ")
+        if not bare or depth > most_depth:
+            return sentence
+        return sentence.replace(bare, self._retell_bare(bare, depth + 1))
+
+    def _retell_bare(self, sentence: str, depth: int) -> str:
         number, _, noun = sentence.partition(" ")
         if noun in self._nouns and number.replace(",", "").isdigit():
             # Of the English ones the plural is the longer one.
@@ -160,29 +167,29 @@ class _Retelling:
             if joined and all(piece in sentence for piece in pieces):
                 match = _template_pattern(text).fullmatch(sentence)
                 if match is not None:
-                    return self._fill_template(self._pairs[text], match.groupdict())
+                    return self._fill_template(self._pairs[text], match.groupdict(), depth)
         # Lines and parts beyond these limits quote a file or a program.
         most_lines, most_joints = 50, 8
         lines = sentence.split("\n")
         if len(lines) > 1:
-            retold = [self.retell_text(line) for line in lines[:most_lines]]
+            retold = [self.retell_text(line, depth) for line in lines[:most_lines]]
             return "\n".join([*retold, *lines[most_lines:]])
         if joint:
-            first = self.retell_text(first)
+            first = self.retell_text(first, depth)
         else:
             # What it is about often comes first: a box, a file. A single word is its name, even if
             # it is also a word of ours.
             first, joint, rest = sentence.partition(": ")
             if joint and " " in first:
-                first = self.retell_text(first)
+                first = self.retell_text(first, depth)
         if joint and sentence.count(joint) <= most_joints:
-            rest = self.retell_text(rest)
+            rest = self.retell_text(rest, depth)
         return f"{first}{joint}{rest}"
 
-    def _fill_template(self, text: str, values: Mapping[str, str]) -> str:
+    def _fill_template(self, text: str, values: Mapping[str, str], depth: int) -> str:
         # The values are texts by now: no format applies to them any more.
         return "".join(
-            piece + self.retell_text(values.get(name or "", ""))
+            piece + self.retell_text(values.get(name or "", ""), depth)
             for piece, name, _, _ in string.Formatter().parse(text)
         )
 
@@ -241,7 +248,11 @@ def record_text(text: str) -> str:
 
 
 def show_recorded(text: str) -> str:
-    """Return a recorded English text in the person's language."""
-    if speaks_english():
+    """Return a recorded English text in the person's language.
+
+    One with a long line quotes a program, and stays as it is.
+    """
+    most_characters = 500
+    if speaks_english() or max(map(len, text.split("\n"))) > most_characters:
         return text
     return _retell_cached(_current_catalogue(), text, False)

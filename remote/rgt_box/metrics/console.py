@@ -28,6 +28,7 @@ from rgt_box.metrics.console_lines import (
     GENERIC,
     PIECE,
     TAKEN,
+    UNMEASURED,
     ConsoleRow,
     count_complete_bytes,
     split_rank_prefix,
@@ -238,8 +239,9 @@ class FormatChooser:
             return FIRST
         name, _, stream = key.split(JOINT)
         chosen, _, now = self.chosen.split(JOINT)
-        if now == COUNTED:
-            return FIRST  # a position is better than a count
+        # A position is better than a count, and a loss than other figures.
+        if now == COUNTED or (now.endswith(UNMEASURED) and not stream.endswith(UNMEASURED)):
+            return FIRST
         # Only the rank differs.
         if (name, stream) == (chosen, now):
             return OTHER_RANK

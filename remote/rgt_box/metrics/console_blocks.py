@@ -32,10 +32,14 @@ from rgt_wire.metric_roles import (
 
 from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
 from rgt_box.metrics.console_positions import (
+    SCALE,
+    are_hits,
     count_placed,
     count_row,
     forget_position,
     place_row,
+    read_number,
+    read_total,
 )
 from rgt_box.metrics.line_plans import (
     PATH,
@@ -66,7 +70,6 @@ _TOKEN = re.compile(
     r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d|-\d\d-\d\d)"
 )
 """A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``, ``3 of 90``."""
-_SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
     r"(?:[A-Za-z ]{1,40}: {0,3})?\|[^|]{0,400}\| {0,9}\d{1,12}/\? \[[^\]]{0,200}\]"
     r"|\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
@@ -305,37 +308,32 @@ def _divide_glued(found: re.Match[str]) -> str:
     return found.group(1) + " "
 
 
-def _number(text: str, scale: str | None) -> float:
-    value = float(text.replace(",", ""))
-    if scale:
-        return value * _SCALE[scale]
-    return value
-
-
 def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[ConsoleRow]:
     values: dict[str, float] = {}
     places: list[tuple[int, str, float, float]] = []
     for at, slot in enumerate(plan.slots):
-        if not slot.tag and not slot.kind:
+        kind = slot.kind
+        if kind == "hits":
+            if are_hits(cut[4 * at - 3], cut[4 * at + 1], cut[4 * at + 3]):
+                continue
+            kind = "within"
+        if not slot.tag and not kind:
             continue
-        y = _number(cut[4 * at + 1], cut[4 * at + 2])
+        y = read_number(cut[4 * at + 1], cut[4 * at + 2])
         if slot.tag:
             if plan.split and not split_word(slot.tag.replace("_", " ")):
                 values.setdefault(f"{plan.split}/{slot.tag}", y)
             else:
                 values.setdefault(slot.tag, y)
-        elif 0 <= y < 1e15 and not (slot.kind == "step" and y != int(y)):
-            total = cut[4 * at + 3]
-            whole = 0.0
-            if total:
-                whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0)
+        elif 0 <= y < 1e15 and not (kind == "step" and y != int(y)):
+            whole = read_total(cut[4 * at + 3])
             rank = slot.rank
             if "e" in cut[4 * at + 1]:
                 rank += 4  # "5.8e6" is rounded
-            if slot.kind == "edge":
+            if kind == "edge":
                 places.append(_edge_position(y, whole, plan, state))
             else:
-                places.append((rank, slot.kind, y, whole))
+                places.append((rank, kind, y, whole))
     used = state.get("rank", 9)
     # Only VITS and its relatives print the step as a list without a name (RVC issue 507).
     if any(place[1] == "listed" for place in places):
@@ -463,8 +461,6 @@ def _learn_trailing_position(
     at the end (RLlib's results in YAML): from then on, the lines are read as the rows of a table.
     """
     loose = state.get("loose")
-    if "count" in state:
-        return None
     if loose is None:
         # A log whose position comes first, or of other lines, is no such log.
         if named or not values or state.get("at") is not None:
@@ -475,7 +471,7 @@ def _learn_trailing_position(
     if repeated:
         del state["loose"]
         measured = any(role_of(tag) in MEASURES for tag in loose["values"])
-        if not loose["places"] and measured:
+        if not loose["places"] and measured and "count" not in state:
             plan = LinePlan((), "", True, False)
             first = {tag: float(y) for tag, y in loose["values"].items()}
             return count_row(first, plan, state) + count_row(values, plan, state)
@@ -489,6 +485,8 @@ def _learn_trailing_position(
     if len(loose["values"]) < most_values:
         loose["values"].update({tag: _as_json(y) for tag, y in values.items()})
         loose["places"].extend(list(place) for place in named)
+    if "count" in state and not loose["places"]:
+        return None  # if no position shows, its lines are only counted
     return []
 
 
@@ -613,7 +611,7 @@ def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
         if unit == _SUM and role_of(name) != LOSS:
             continue
         position = column_position(name)
-        y = _number(found.group(1), found.group(2)) * _SCALE.get(unit, 1.0)
+        y = read_number(found.group(1), found.group(2)) * SCALE.get(unit, 1.0)
         if position is not None and y >= 0:
             places.append((position[1], position[0], y, float(found.group(3) or 0)))
         elif column_tag(name):

@@ -27,6 +27,9 @@ GENERIC, BAR, NAMED = 0, 1, 2
 COUNTED = "counted"
 """The stream of rows that are only counted, because the log prints no position."""
 
+UNMEASURED = " unmeasured"
+"""The end of the stream of bars that may be no training: none has shown a loss so far."""
+
 
 class ConsoleRow:
     """The numbers of one printed line, at one position of the run.
@@ -409,13 +412,17 @@ def _training_values(bar: ProgressBarState, state: JsonObject) -> dict[str, floa
             tag = tag.strip()
             if tag.lower() not in _DROP:
                 values[tag] = parse_decimal(text)
-    # Any program may draw a bar: only one that shows a loss, or two numbers that are no counts, is
-    # that of a training.
-    figures = [tag for tag, y in values.items() if y % 1 and role_of(tag) in (*MEASURES, OTHER)]
-    is_measured = any(role_of(tag) in (LOSS, REWARD) or "loss" in tag.lower() for tag in values)
-    if not is_measured and (len(figures) < 2 and not state.get("figures")):
+    # Any program may draw a bar: only one that shows a loss is that of a training; or, until a bar
+    # shows one, two numbers that are no counts.
+    if any(role_of(tag) in (LOSS, REWARD) or "loss" in tag.lower() for tag in values):
+        state["measured"] = True
+    elif state.get("measured"):
         return {}
-    state["figures"] = True
+    elif not state.get("figures"):
+        figures = [tag for tag, y in values.items() if y % 1 and role_of(tag) in (*MEASURES, OTHER)]
+        if len(figures) < 2:
+            return {}
+        state["figures"] = True
     return _drop_repeated_evaluation(values, state)
 
 
@@ -510,6 +517,8 @@ def _parse_tqdm(line: str, state: JsonObject) -> list[ConsoleRow]:
     whole = 0.0
     if not base and bar.n <= bar.total < 1e15:
         whole = bar.total
+    if "measured" not in state:
+        stream += UNMEASURED
     if step < 1e15:
         return [ConsoleRow(values, int(step), stream=stream, total=whole)]
     return []

@@ -11,6 +11,37 @@ if TYPE_CHECKING:
     from rgt_box.metrics.line_plans import LinePlan
 
 
+SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+def read_number(text: str, scale: str | None) -> float:
+    """Return a number as printed: ``1,234``, or ``31`` with the scale ``K``."""
+    value = float(text.replace(",", ""))
+    if scale:
+        return value * SCALE[scale]
+    return value
+
+
+def read_total(text: str | None) -> float:
+    """Return the total of a number: ``500`` or ``50K``; 0 without one."""
+    if not text:
+        return 0.0
+    return float(text.rstrip("KMB")) * SCALE.get(text[-1], 1.0)
+
+
+def are_hits(score: str, count: str, total: str) -> bool:
+    """Return whether a score is `count` of `total`, as a fraction or in percent, within rounding.
+
+    ``accuracy: 93.5% (935/1000)``; others are progress: ``accuracy: 0.91 (64/60000)``.
+    """
+    whole = read_total(total)
+    if not whole:
+        return False
+    share, y = read_number(count, None) / whole, read_number(score, None)
+    rounding = 0.51 * 10.0 ** -len(score.partition(".")[2])
+    return abs(share - y) < rounding or abs(100 * share - y) < rounding
+
+
 def place_row(
     values: dict[str, float],
     places: list[tuple[int, str, float, float]],

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         tag: str
         """The name of a value; "" for a position and for a number without a name."""
         kind: str
-        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``edge``,
-        ``listed``, or "".
+        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``hits`` (the same, after a
+        score), ``bare``, ``edge``, ``listed``, or "".
         """
         rank: int
         """How reliable a position of this name is; 0 is best."""
@@ -292,8 +292,11 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             position = None
         if position is None and not name and not marked:
             phrase = _PHRASE.match(after)
+            # " loss " right before another number is the name of that one.
+            if phrase is not None and place + 1 < len(totals) and phrase.end() == len(after):
+                phrase = None
             if phrase is not None and (listed or role_of(phrase.group(1)) in (*MEASURES, RATE)):
-                name = phrase.group(1)
+                name = phrase.group(1).strip()
         if not name and place and text.strip().lower() in _IS:
             name = _leading_measure(texts[0])
         if not name and text == ", " and len(slots) and slots[-1].kind == "bare":
@@ -313,7 +316,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
                 by_samples = place == 1 and "train epoch" in texts[0].lower()
                 kind = "within"
                 if slots and text.strip("%, ") == "(" and role_of(slots[-1].tag) == SCORE:
-                    kind = ""  # "accuracy: 93.5%, (935/1000)"
+                    kind = "hits"  # "accuracy: 93.5%, (935/1000)"; their ratio has to agree
                 elif by_samples:
                     kind = "samples_within"
             elif edge and not place:
@@ -358,7 +361,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     bracketed = [slot.kind for slot in slots[:2]] == ["bare", "bare"] and _PAIR.match(
         "0".join(texts[:3])
     )
-    if measures and bracketed and not any(slot.kind for slot in slots[2:]):
+    if measures and bracketed and not any(slot.kind not in ("", "hits") for slot in slots[2:]):
         # "[2,  4000] loss: 1.9": epoch and batch, as PyTorch's tutorials print them
         slots[:2] = [NumberSlot("", "epoch", 6), NumberSlot("", "step", 5)]
     if not measures and all(slot.kind in ("", "bare") for slot in slots):
@@ -368,7 +371,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             # Below "Train Epoch: 1": "[200, 9.99e-05]", a step and a rate (VITS).
             members = [NumberSlot("", "listed", 6)] * (len(slots) - opened)
             slots = [NumberSlot("", "", 9)] * opened + members
-    kinds = {slot.kind for slot in slots}
+    kinds = {slot.kind for slot in slots} - {"hits"}
     if measures and kinds <= {"", "bare"}:
         found = next(
             (place for place, slot in enumerate(slots) if _last_word_position(slot.tag)), None

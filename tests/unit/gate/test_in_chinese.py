@@ -247,3 +247,10 @@ def test_a_name_that_is_also_a_word_stays(name: str) -> None:
 def test_a_long_text_of_a_program_is_no_recursion_without_end(part: str) -> None:
     assert record_text(part * 2000) == part * 2000
     assert show_recorded(part * 2000).startswith(part[:2])
+
+
+@pytest.mark.parametrize("part", ["unreachable: ", "unreachable: x\n", "not replaced: a: "])
+def test_a_text_that_matches_again_and_again_is_no_recursion_without_end(part: str) -> None:
+    assert show_recorded(part * 307).endswith(part[-9:])
+    again = translate("unreachable: {reason}", reason="") * 307
+    assert record_text(again).startswith("unreachable: ")

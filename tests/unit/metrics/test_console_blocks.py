@@ -818,3 +818,50 @@ def test_axes_are_never_mixed_in_one_curve(tmp_path: Path) -> None:
         [100, 200, 300, 400],
         [8.5, 7.5, 6.5, 5.5],
     )
+
+
+def test_progress_after_a_score_is_a_position_and_hits_are_none(tmp_path: Path) -> None:
+    progress = "".join(
+        f"epoch 1 accuracy: 0.9{n} ({64 * n}/60000) loss 0.{9 - n}\n" for n in range(1, 8)
+    )
+    found = read_curves(progress, tmp_path / "out.log")
+    assert found["loss"][:2] == ("step", [64 * n for n in range(1, 8)])
+    hits = "".join(
+        f"Epoch {n} accuracy: {90 + n}.5%, ({900 + 10 * n + 5}/1000) loss 0.{9 - n}\n"
+        for n in range(1, 8)
+    )
+    found = read_curves(hits, tmp_path / "hits.log")
+    assert found["loss"][:2] == ("epoch", [1, 2, 3, 4, 5, 6, 7])
+
+
+def test_a_counted_line_before_blocks_with_their_position_at_the_end(tmp_path: Path) -> None:
+    blocks = "".join(
+        f"episode_len_mean: 2{n}.5\nepisode_reward_mean: {n}.25\nepisodes_total: {n}0\n"
+        f"info:\n  learner:\n    vf_loss: 0.{n}3\ntraining_iteration: {n}\n\n"
+        for n in range(1, 9)
+    )
+    for before in ("", "random policy reward: 12.5\n"):
+        found = read_curves(before + blocks, tmp_path / f"{len(before)}.log")
+        assert found["episode_reward_mean"][:2] == ("step", [1, 2, 3, 4, 5, 6, 7, 8])
+
+
+def test_a_name_right_before_a_number_is_not_that_of_the_number_before_it(tmp_path: Path) -> None:
+    text = "".join(f"E00{n} {n}0 loss {9 - n}.500\n" for n in range(1, 8))
+    found = read_curves(text, tmp_path / "out.log")
+    assert list(found) == ["loss"]
+    assert found["loss"][:3] == ("epoch", [1, 2, 3, 4, 5, 6, 7], [9.5 - n for n in range(1, 8)])
+
+
+@pytest.mark.parametrize("title", ["", "Statistics: "])
+def test_a_bar_with_figures_before_the_training_is_no_curve_of_it(
+    tmp_path: Path, title: str
+) -> None:
+    bar = "{}{}%|#| {}/{} [00:01<00:02, 1.2it/s, {}]\r"
+    text = "".join(
+        bar.format(title, n, n, 100, f"mean=1.{n}, std=2.{n}") for n in range(10, 100, 10)
+    ) + "".join(bar.format("", 2 * n, n, 50, f"loss=1.{n}") for n in range(10, 51, 10))
+    only_figures = read_curves(text.partition("loss")[0].rpartition("\r")[0], tmp_path / "a.log")
+    assert {"mean", "std"} <= set(only_figures)
+    found = read_curves(text + "\n", tmp_path / "out.log")
+    assert found["loss"][:2] == ("step", [10, 20, 30, 40, 50])
+    assert not found["mean"][1] and not found["std"][1], "they are taken back"
