@@ -131,6 +131,8 @@ TABLE = (
         ),
     ),
     RuleScope(RECORDS, names=(".rgt-push",)),
+    # What a smoke command that was cut off has left.
+    RuleScope(OWN, pattern=re.compile(r"/\.rgt-smoke-[^/]+$")),
     RuleScope(
         SETTINGS,
         at_home=(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_GROUPS, HELD_GROUPS = 300, 4096
 """Maximum unowned directories in the answer, and in memory during the walk. Beyond that, the
-deepest are merged into their parents."""
+deepest are merged into their parents. Those directly below an owned one only count in memory."""
 MOST_PROBLEMS = 100
 UNPACKED_NS = 10 * 10**9
 """A file whose mtime is this much older than its ctime was unpacked, not written in place."""
@@ -680,7 +680,8 @@ class ResultWalk:
     def _fold_deepest(self, most: int, *, into_root: bool = False) -> None:
         """Merge the deepest unowned directories into their parents until `most` are left.
 
-        Those directly below a directory with an owner come last: they would count as the owner's.
+        Those directly below a directory with an owner would count as the owner's, so a data set
+        next to a log as its run's results: they stay apart, unless memory would grow (`into_root`).
 
         Args:
             most: Unowned directories that may be left.
@@ -692,7 +693,7 @@ class ResultWalk:
             paths = sorted(set(free) - set(below_owner))
             deepest = max(map(_path_depth, paths), default=0)
             if deepest <= (0 if into_root else 1):
-                if not below_owner:
+                if not below_owner or not into_root:
                     return
                 paths = below_owner
                 deepest = max(map(_path_depth, paths))

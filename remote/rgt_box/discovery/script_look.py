@@ -69,6 +69,16 @@ _CALLS = re.compile(
     re.M | re.I,
 )
 """Calls that only a training makes."""
+_TEXT = re.compile(
+    r'"""[\s\S]*?(?:"""|\Z)|"(?:[^"\\\n]+|\\.)*"?'
+    r"|\'\'\'[\s\S]*?(?:\'\'\'|\Z)|\'(?:[^'\\\n]+|\\.)*'?"
+    r"|#[^\n]*"
+)
+"""Strings and comments. An open end matches as well, so each character is looked at once."""
+_EVALUATES = re.compile(
+    r"--?(?:do[-_])?(?:eval|evaluate|test|predict|infer|inference|generate)(?:[-_]only)?"
+)
+"""Options of a run that does not train, although its script can."""
 _SERVES = re.compile(
     r"(?<!fabric)\.launch\(|\b(?:uvicorn|serve)\.run\(|\bapp\.run\((?!\w*main\b)|\bserve_forever\("
 )
@@ -84,10 +94,12 @@ def training_call(command: ParsedCommand, cwd: str | None, inside: str) -> str:
         cwd: Its working directory.
         inside: Prefix that leads to the process's own root file system.
     """
+    if any(map(_EVALUATES.fullmatch, command.args)):
+        return ""
     script = command.script
     if not script.endswith(".py"):
         script = script.replace(".", "/") + ".py"
-    text = script_text(script, cwd, inside) or ""
+    text = _TEXT.sub('""', script_text(script, cwd, inside) or "")
     match = _CALLS.search(text)
     if match is None or _SERVES.search(text):
         return ""

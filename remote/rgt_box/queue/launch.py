@@ -329,42 +329,46 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     # A directory of its own, on the same disk: the run would resume from a smoke's checkpoint.
     scratch = make_scratch(os.path.dirname(job.run_folder("smoke") or job.path("smoke")))
-    env[cell_command.OUT] = scratch
-    env.update(secret_store.secrets_of_job(job.folder)[0])
-    words = cell_command.wrap_with_hooks(words, queue_file.platform_hooks(place.state_dir()), env)
     began = time.monotonic()
     reason = None
     status: int | None = None
-    with open(log, "wb") as out:
-        try:
-            child = subprocess.Popen(
-                words,
-                cwd=job.workdir,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        except OSError as error:
-            reason = f"could not be started: {error_text(error)}"
-        else:
-            # So that the recorder can attribute the process to the job.
-            running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
-            files.write_json(job.path(SMOKE), {"running": running})
+    try:
+        env[cell_command.OUT] = scratch
+        env.update(secret_store.secrets_of_job(job.folder)[0])
+        words = cell_command.wrap_with_hooks(
+            words, queue_file.platform_hooks(place.state_dir()), env
+        )
+        with open(log, "wb") as out:
             try:
-                status = child.wait(seconds)
-            except subprocess.TimeoutExpired:
-                reason = f"did not exit within {seconds:g} s"
-            finally:
+                child = subprocess.Popen(
+                    words,
+                    cwd=job.workdir,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                reason = f"could not be started: {error_text(error)}"
+            else:
+                # So that the recorder can attribute the process to the job.
+                running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
+                files.write_json(job.path(SMOKE), {"running": running})
                 try:
-                    os.killpg(
-                        child.pid, signal.SIGKILL
-                    )  # also the processes that it has left running
-                except OSError:
-                    pass
-                child.wait()
-    shutil.rmtree(scratch, ignore_errors=True)
+                    status = child.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    reason = f"did not exit within {seconds:g} s"
+                finally:
+                    try:
+                        os.killpg(
+                            child.pid, signal.SIGKILL
+                        )  # also the processes that it has left running
+                    except OSError:
+                        pass
+                    child.wait()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     end = files.read_tail(log, 16384)
     tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
@@ -386,7 +390,7 @@ def make_scratch(parent: str) -> str:
         os.makedirs(parent, exist_ok=True)
         return tempfile.mkdtemp(prefix=".rgt-smoke-", dir=parent)
     except OSError:
-        return tempfile.mkdtemp(prefix="rgt-smoke-")
+        return tempfile.mkdtemp(prefix=".rgt-smoke-")
 
 
 def _smoke_seconds(found: JsonObject) -> float:

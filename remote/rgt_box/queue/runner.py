@@ -145,10 +145,10 @@ def run_attempt(
         env.update(secrets)
         for note in notes:
             journal.print_line(f"{line.name}: {note}")
-        # A command that opens a file there need not make it: `$RGT_OUT` of `rgt run` exists, too.
+        # Not the directory itself: many trainers refuse one that exists, or resume from it.
         out = job.run_folder(line.name)
         if out is not None:
-            os.makedirs(out, exist_ok=True)
+            os.makedirs(os.path.dirname(out), exist_ok=True)
         hooked = cell_command.wrap_with_hooks(
             words, queue_file.platform_hooks(place.state_dir()), env
         )

@@ -142,24 +142,36 @@ async def start_reader(arguments: RunArguments, spec: BoxSpec) -> int:
         return USAGE
     loop = asyncio.get_running_loop()
     until, state = loop.time() + arguments.probe, ""
-    with wait_indicator(translate("waiting for the pod of {job} …", job=pod)):
-        while not state:
-            try:
-                connection = await connect_box(spec)
-            except Unreachable as error:
-                if loop.time() > until:
-                    print_error(
-                        translate("{name}: does not run yet: {error}", name=spec.name, error=error)
-                    )
-                    return UNREACHABLE
-                await asyncio.sleep(1.0)
-            else:
-                connection.abort()
-                state = f"{connection.get_extra_info('rgt_label')} runs"
+    try:
+        with wait_indicator(translate("waiting for the pod of {job} …", job=pod)):
+            while not state:
+                try:
+                    connection = await connect_box(spec)
+                except Unreachable as error:
+                    if loop.time() > until:
+                        print_error(
+                            translate(
+                                "{name}: did not run within {time}, and was deleted: {error}",
+                                name=spec.name,
+                                time=format_duration(arguments.probe),
+                                error=error,
+                            )
+                        )
+                        return UNREACHABLE
+                    await asyncio.sleep(1.0)
+                else:
+                    connection.abort()
+                    state = f"{connection.get_extra_info('rgt_label')} runs"
+    finally:
+        # Its time runs only from its start: one that finds no node would stay.
+        if not state:
+            await job.delete_reader()
     rgt, folder = rgt_with(arguments.fleet), ""
     if spec.kubectl is not None and not spec.jobs:
         folder = results_directory(spec.kubectl)
-    text = translate("it ends after {time}, or with the Job", time=format_duration(job.reader_s))
+    text = translate(
+        "it ends by itself after {time}, or with the Job", time=format_duration(job.reader_s)
+    )
     _print_rows(
         arguments,
         f"{spec.name}: pod    {state}; {text}",

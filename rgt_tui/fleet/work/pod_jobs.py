@@ -366,7 +366,7 @@ class KubernetesJob:
         await self._run_kubectl("create", "--filename=-", data=msgspec.json.encode(manifest))
 
     async def create_reader(self) -> str:
-        """Create a pod that mounts the claims of an ended Job, unless it runs; return its name.
+        """Create a pod that mounts the claims of an ended Job, unless one is there; return it.
 
         Raises:
             CannotRun: the Job runs or has no claims, or its image is a tag that cannot be resolved.
@@ -390,14 +390,26 @@ class KubernetesJob:
         selector = f"--selector={self._route.pod_selector}"
         pods = (await self._read_object(ListedPods, "pods", selector)).items
         pod = f"{self._route.job}-reader"
-        if any(one.is_running and one.metadata.name == pod for one in pods):
-            return pod
+        for one in pods:
+            # It may be pulling its image, which a new one would start over.
+            is_coming = one.status.phase == "Pending" and one.metadata.deletion_timestamp is None
+            if one.metadata.name == pod and (one.is_running or is_coming):
+                return pod
         image = await self.resolve_image()
         manifest = reader_manifest(self._route, image, job.metadata.uid, self.reader_s)
         # One that has ended still has the name.
-        await self._run_kubectl("delete", "pod", pod, "--ignore-not-found", "--wait=true")
+        await self.delete_reader(wait="true")
         await self._run_kubectl("create", "--filename=-", data=msgspec.json.encode(manifest))
         return pod
+
+    async def delete_reader(self, *, wait: str = "false") -> None:
+        """Delete the pod of `create_reader`, if it exists.
+
+        Raises:
+            BoxError: kubectl or the cluster refuses.
+        """
+        pod = f"{self._route.job}-reader"
+        await self._run_kubectl("delete", "pod", pod, "--ignore-not-found", f"--wait={wait}")
 
     async def create_sweep(self, sweep: SweepManifests) -> None:
         """Create the Job of a sweep, then its files, which are deleted with it.

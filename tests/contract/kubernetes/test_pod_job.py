@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from rgt_tui.cli.work import pod_job
+from rgt_tui.fleet.config import load_fleet
 from rgt_tui.fleet.work import launching, pod_jobs
 from rgt_tui.model import ImageDigest
 from tests.contract.kubernetes.conftest import pod_spec
@@ -91,7 +95,7 @@ async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_o
     assert "rgt run lm --reader starts a pod that reads its claims" in errors
     status, out, errors = await rgt(fleet_file, "run", "lm", "--reader")
     assert status == 0, errors
-    assert "pod    ml/lm-reader runs; it ends after 1h" in out
+    assert "pod    ml/lm-reader runs; it ends by itself after 1h" in out
     assert f"next   rgt pull lm {cluster.home}/lm\n" in out
     pod = cluster.objects["pods", "ml", "lm-reader"]
     assert "resources" not in pod["spec"]["containers"][0], "it needs no GPU"
@@ -104,6 +108,30 @@ async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_o
     assert best.read_text() == "weights\n"
     # Twice is once: the pod that runs is taken.
     assert (await rgt(fleet_file, "run", "lm", "--reader"))[0] == 0
+
+
+async def test_a_reader_that_does_not_start_is_deleted(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    """Its deadline counts from its start: one that no node takes would wait there for ever."""
+    assert (await rgt(fleet_file, "run", "lm", "--wait", "--", "true"))[0] == 0
+    cluster.new_pod_phase = "Pending"
+    status, _, errors = await rgt(fleet_file, "run", "lm", "--reader", "--probe", "1s")
+    assert (status, "did not run within 1s, and was deleted" in errors) == (3, True), errors
+    assert ("pods", "ml", "lm-reader") not in cluster.objects
+    (spec,) = load_fleet(fleet_file)
+    job = pod_jobs.KubernetesJob(spec)
+    assert await job.create_reader() == "lm-reader"
+    first = cluster.objects["pods", "ml", "lm-reader"]
+    # A second one waits for it, as it may be pulling its image.
+    arguments = cast("Any", SimpleNamespace(probe=60.0, fleet=None, json=False))
+    waiting = asyncio.create_task(pod_job.start_reader(arguments, spec))
+    await asyncio.sleep(1.0)
+    assert cluster.objects["pods", "ml", "lm-reader"] is first
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ("pods", "ml", "lm-reader") not in cluster.objects
 
 
 async def test_a_reader_is_refused_while_the_job_runs_and_without_claims(

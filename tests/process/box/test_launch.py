@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_box.queue import queue_file
+from rgt_box.queue import launch, queue_file
 
 from tests.process.box.harness import Agent, make_job, master_log, until
 
@@ -233,7 +233,7 @@ def test_the_first_step_after_a_resume_is_compared_with_the_newest_checkpoint(
 
 def test_a_smoke_writes_where_no_run_resumes_from(box: Agent) -> None:
     smoke = 'test -d "$RGT_OUT" && echo x > "$RGT_OUT/latest.pt" && echo "$RGT_OUT" > ~/out'
-    job = make_job(home(box) / "jobs/q", ["sh", "-c", "test -d {out}"], ["a"], smoke=smoke)
+    job = make_job(home(box) / "jobs/q", ["sh", "-c", "true {out}"], ["a"], smoke=smoke)
     code, rows, said = launched(box, "--job", str(job))
     assert code == 0, (rows, said)
     asked = {"name": "alone", "digest": "1", "line": 'test ! -e "$RGT_OUT/latest.pt"'}
@@ -243,11 +243,34 @@ def test_a_smoke_writes_where_no_run_resumes_from(box: Agent) -> None:
     assert not Path((home(box) / "out").read_text().strip()).exists()
 
 
-def test_the_directory_of_a_cell_exists(box: Agent) -> None:
-    job = make_job(home(box) / "jobs/q", ["sh", "-c", "echo x > {out}/best.txt"], ["a"], retries=0)
+@pytest.mark.parametrize("call", ["makedirs", "mkdir"])
+def test_only_the_parent_of_the_directory_of_a_cell_is_made(box: Agent, call: str) -> None:
+    """Many trainers refuse a directory that exists, or resume from it."""
+    words = ["python3", "-c", f"import os,sys; os.{call}(sys.argv[1])", "{out}"]
+    job = make_job(home(box) / "jobs/q", words, ["a"], retries=0)
     launched(box, "--job", str(job))
     until(lambda: states(job)["a"] in ("done", "failed"), "the end of the cell")
     assert states(job)["a"] == "done", (job / "logs/a.log").read_text()
+
+
+def test_a_smoke_that_is_cut_off_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = queue_file.Job(str(make_job(tmp_path / "jobs/q", ["true"], ["a"])))
+    scratch = tmp_path / "scratch"
+
+    def make_scratch(parent: str) -> str:
+        scratch.mkdir()
+        return str(scratch)
+
+    def refuse(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "make_scratch", make_scratch)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        launch.run_smoke(job, ["true"], 5.0)
+    assert not scratch.exists()
 
 
 def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:

@@ -263,6 +263,20 @@ def test_too_many_in_all_count_with_those_above_and_none_is_lost(
     assert tree.look() == after, "the same files are always grouped alike"
 
 
+def test_a_data_set_next_to_a_log_is_not_the_result_of_its_run(tree: Tree) -> None:
+    tree.put("work/train.log", *(f"work/class{number}/x" for number in range(400)))
+    tree.owners.claim_path(str(tree.root / "work/train.log"), "run gpt")
+    found = tree.look()
+    assert sum(count for owner, count in found.values() if owner) == 1
+    assert sum(count for owner, count in found.values() if not owner) == 400
+
+
+def test_what_a_smoke_left_is_no_result(tree: Tree) -> None:
+    tree.put("runs/.rgt-smoke-x1y2/sub/best.pt", "runs/a/best.pt")
+    tree.owners.claim_path(str(tree.root / "runs"), "cell a")
+    assert sum(count for _, count in tree.look().values()) == 1
+
+
 @pytest.mark.parametrize(("most", "held"), [(300, 4096), (5, 4096), (300, 4), (1, 2)])
 def test_a_file_counts_with_the_deepest_directory_of_the_list_that_contains_it(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, most: int, held: int

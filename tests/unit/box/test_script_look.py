@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,9 @@ def test_nor_do_many_beginnings_cost_more(tmp_path: Path) -> None:
         ("model.train()", ""),  # a mode of torch's modules, which evaluations restore, too
         ("scaler.fit(x)", ""),
         ("# loss.backward() is not called here", ""),
+        ('"""Calls loss.backward() for\n\nx.backward() you."""', ""),
+        ("print('then loss.backward()')", ""),
+        ("losses['a'].backward()  # don't", "backward()"),
         ("fabric.launch()\nfabric.backward(loss)", "backward()"),
         ("loss.backward()\napp.run(main)", "backward()"),
         ("loss.backward()\napp.run(debug=True)", ""),
@@ -140,3 +144,23 @@ def test_what_a_script_calls_shows_that_it_trains(tmp_path: Path, line: str, sho
     (tmp_path / "main.py").write_text(f"import torch\n{line}\n")
     command = training_commands.parse_command(["python", "main.py"])
     assert script_look.training_call(command, str(tmp_path), "") == shown
+
+
+@pytest.mark.parametrize(
+    "option", ["--eval", "--evaluate", "--test-only", "--predict", "--inference"]
+)
+def test_a_run_that_only_evaluates_is_no_training(tmp_path: Path, option: str) -> None:
+    (tmp_path / "main.py").write_text("loss.backward()\n")
+    command = training_commands.parse_command(["python", "main.py", option, "--eval_every", "5"])
+    assert script_look.training_call(command, str(tmp_path), "") == ""
+    command = training_commands.parse_command(["python", "main.py", "--eval_every", "5"])
+    assert script_look.training_call(command, str(tmp_path), "") == "backward()"
+
+
+@pytest.mark.parametrize("part", ['\\\\"', "'", '"""', "'\\n", "#'"])
+def test_strings_of_a_hostile_script_cost_little(tmp_path: Path, part: str) -> None:
+    (tmp_path / "main.py").write_text(part * (script_look.LARGEST // len(part)))
+    command = training_commands.parse_command(["python", "main.py"])
+    began = time.monotonic()
+    assert script_look.training_call(command, str(tmp_path), "") == ""
+    assert time.monotonic() - began < 5

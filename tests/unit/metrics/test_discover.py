@@ -176,6 +176,7 @@ def test_a_log_that_copytruncate_emptied_is_read_behind_its_zeros(
     [
         ('[\n    {\n        "main/loss": 2.5,\n        "epoch": 1,\n        "iteration": 20\n    }\n]', "json"),
         (LINE, "console"),
+        ("[core]\n\tbare = false\n", "console"),
     ],
 )  # fmt: skip
 def test_a_file_named_log_is_what_it_contains(content: str, kind: str, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class LocalCluster(LocalKubernetes):
         super().__init__(**settings)
         self.home, self.may_exec, self.start_error = home, True, ""
         self.commands: list[list[str]] = []
+        self.new_pod_phase = "Running"
         self._sockets: set[web.WebSocketResponse] = set()
         self._processes: list[asyncio.subprocess.Process] = []
         self._containers: dict[str, asyncio.subprocess.Process] = {}
@@ -149,8 +150,10 @@ class LocalCluster(LocalKubernetes):
             self._files_came.set()
             return LocalResponse(201, sent)
         if plural == "pods":
-            self.put({**sent, "status": {"phase": "Running"}})
+            self.put({**sent, "status": {"phase": self.new_pod_phase}})
             sent["metadata"]["uid"] = name
+            if self.new_pod_phase == "Pending":
+                return LocalResponse(201, sent)
             self._changes.add(
                 asyncio.ensure_future(
                     self._run_container(self.objects["pods", namespace, name], {})

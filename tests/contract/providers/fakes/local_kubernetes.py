@@ -240,7 +240,7 @@ class LocalKubernetes(LocalServer):
         if request.method == "DELETE":
             if plural == "jobs":
                 self._delete_job(namespace, name, request)
-            elif found["metadata"].get("ownerReferences"):
+            elif any(one.get("controller") for one in found["metadata"].get("ownerReferences", ())):
                 self.add_pod(
                     namespace,
                     f"{name}-again",
