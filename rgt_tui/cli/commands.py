@@ -138,9 +138,11 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "doctor": CliCommand(
         "set_up.doctor", "Set up", "check this machine, the fleet file and every box",
-        ((OK, "no check failed; --record: written"), (FAILED,
-                                                      "a check failed; --record: no answer"),
-                                                      _LINE),
+        (
+            (OK, "no check failed; --record: written"),
+            (FAILED, "a check failed; --record: no answer"),
+            _LINE,
+        ),
     ),
     "remove": CliCommand(
         "set_up.box_files", "Set up", "remove rgt from a box",
@@ -211,9 +213,11 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "alerts": CliCommand(
         "alert_commands", "Watch", "test the sinks that alerts go to",
-        ((OK, "every sink accepted it"), (FAILED,
-                                          "a sink did not accept it; the reason is printed"),
-                                          _TRUSTED),
+        (
+            (OK, "every sink accepted it"),
+            (FAILED, "a sink did not accept it; the reason is printed"),
+            _TRUSTED,
+        ),
     ),
     "mute": CliCommand(
         "alert_commands", "Watch", "silence the alerts of a box for a while",

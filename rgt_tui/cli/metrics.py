@@ -226,23 +226,20 @@ def _training_processes(sample: Sample) -> Value:
 FAMILIES: tuple[MetricFamily, ...] = (
     MetricFamily("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).",
                  _rows_per_gpu(lambda gpu: gpu.util)),
-    MetricFamily("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in "
-                                                 "MiB).",
-                                                 _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_used))),
+    MetricFamily("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).",
+                 _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_used))),
     MetricFamily("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).",
                  _rows_per_gpu(_free_vram)),
-    MetricFamily("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in "
-                                                  "MiB).",
-                                                  _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
+    MetricFamily("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in MiB).",
+                 _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
     MetricFamily("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).",
                  _rows_per_gpu(lambda gpu: gpu.temp_c)),
     MetricFamily("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).",
                  _rows_per_gpu(lambda gpu: gpu.power_w)),
     MetricFamily("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).",
         _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
-    MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in "
-                                                  "MHz).",
-                                                  _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
+    MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).",
+                 _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
     # A gauge of the last number, as dcgm-exporter has it: it says which error, not how many.
     MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.",
                  _rows_per_gpu(lambda gpu: gpu.xid)),
@@ -252,16 +249,14 @@ FAMILIES: tuple[MetricFamily, ...] = (
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.",
         _rows_per_gpu(lambda gpu: gpu.ecc_uncorrected)
     ),
-    MetricFamily("rgt_box_up", "gauge", "1 while a box is reached and its figures are "
-                                        "fresh.", _single_row(lambda s: int(s.is_up))),
+    MetricFamily("rgt_box_up", "gauge", "1 while a box is reached and its figures are fresh.",
+                 _single_row(lambda s: int(s.is_up))),
     MetricFamily("rgt_box_state", "gauge", "1 for the state that a box is in.", _state_rows),
-    MetricFamily("rgt_sample_age_seconds", "gauge", "Age of the newest "
-                                                    "sample.",
-                                                    _single_row(lambda s: s.state.sample_age)),
+    MetricFamily("rgt_sample_age_seconds", "gauge", "Age of the newest sample.",
+                 _single_row(lambda s: s.state.sample_age)),
     MetricFamily("rgt_alert", "gauge", "1 for each active alert.", _alert_rows),
-    MetricFamily("rgt_meter_per_hour", "gauge", "Current price per "
-                                                "hour.",
-                                                _meter_row(lambda seen: seen.box.meter.per_hour)),
+    MetricFamily("rgt_meter_per_hour", "gauge", "Current price per hour.",
+                 _meter_row(lambda seen: seen.box.meter.per_hour)),
     MetricFamily("rgt_meter_spent", "gauge", "Cost of the box so far.",
                  _meter_row(lambda seen: seen.box.meter.spent)),
     MetricFamily(
@@ -282,14 +277,14 @@ FAMILIES: tuple[MetricFamily, ...] = (
                  "Cost of the box per 1,000 steps of a run.", _run_costs),
     MetricFamily("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.",
                  _single_row(_meter_age)),
-    MetricFamily("rgt_memory_used_bytes", "gauge", "Charged to the container, with "
-                                                   "cache.", _sample_row(lambda s: s.mem.used)),
-    MetricFamily("rgt_memory_cache_bytes", "gauge", "Of that, inactive file "
-                                                    "cache.", _sample_row(lambda s: s.mem.cache)),
+    MetricFamily("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.",
+                 _sample_row(lambda s: s.mem.used)),
+    MetricFamily("rgt_memory_cache_bytes", "gauge", "Of that, inactive file cache.",
+                 _sample_row(lambda s: s.mem.cache)),
     MetricFamily("rgt_memory_limit_bytes", "gauge", "The container's limit.",
                  _sample_row(lambda s: s.mem.limit)),
-    MetricFamily("rgt_oom_kills", "gauge", "Processes killed for lack of "
-                                           "memory.", _sample_row(lambda s: s.mem.oom_kills)),
+    MetricFamily("rgt_oom_kills", "gauge", "Processes killed for lack of memory.",
+                 _sample_row(lambda s: s.mem.oom_kills)),
     MetricFamily("rgt_cpu_usable_cores", "gauge", "Cores that can be used.",
                  _sample_row(lambda s: s.cpu.usable)),
     MetricFamily("rgt_cpu_throttled_percent", "gauge", "Throttled periods.",

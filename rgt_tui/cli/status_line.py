@@ -588,8 +588,8 @@ def _describe_sample(sample: Sample | None) -> list[str]:
     # The fullest of bytes and inodes of all disks: the first to make a write fail.
     fullest = max(
         ((share, disk.mount, what) for disk in sample.disks if not disk.read_only
-         for share, what in ((byte_pct(disk), "disk"), (inode_pct(disk),
-                                                        "inodes")) if share is not None),
+         for share, what in ((byte_pct(disk), "disk"), (inode_pct(disk), "inodes"))
+         if share is not None),
         default=None,
     )  # fmt: skip
     if fullest is not None:

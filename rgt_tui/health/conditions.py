@@ -40,9 +40,10 @@ _ROWS: tuple[Condition, ...] = (
         told=True,
         of=frozenset(("queues",)),
         advice="Read the end of its log, fix the cause, then run the queue again from this cell.",
-        checks=(LifecycleCheck("5.1", "every cell done", queue.check_all_done, live=False,
-                               command="rgt queue "
-                                                                                                   "{box} status"),),
+        checks=(
+            LifecycleCheck("5.1", "every cell done", queue.check_all_done, live=False,
+                           command="rgt queue {box} status"),
+        ),
     ),
     Condition(
         "ended", "A training outside the queues has ended", "ended", runs.read_ended,

@@ -121,8 +121,9 @@ _RECORDS = _name_pairs(
         "torch.distributed.device_mesh": "DeviceMesh _MeshLayout",
         "torch.distributed.tensor._dtensor_spec": "DTensorSpec TensorMeta ShardOrderEntry",
         "torch.distributed.tensor.placement_types": "Partial Replicate Shard",
-        "torch.distributed._tensor.placement_types": ("DTensorSpec TensorMeta Partial Replicate "
-                                                      "Shard"),
+        "torch.distributed._tensor.placement_types": (
+            "DTensorSpec TensorMeta Partial Replicate Shard"
+        ),
         "pytorch_lightning.utilities.parsing": "AttributeDict",
         "lightning.pytorch.utilities.parsing": "AttributeDict",
         "lightning_fabric.utilities.data": "AttributeDict",

@@ -82,8 +82,9 @@ STATES: dict[BoxHealth, StateLook] = {
     BoxHealth.RUNNING: StateLook("ok", Tone.TEXT, "running: a run is making progress"),
     BoxHealth.IDLE: StateLook("idle", Tone.TEXT, "idle: ready, and nothing is running"),
     BoxHealth.FINISHED: StateLook("finished", Tone.TEXT, "finished: the queue is done"),
-    BoxHealth.STOPPED: StateLook("stopped", Tone.DIM, "stopped: parked at the platform; its "
-                                                      "disks may still cost money"),
+    BoxHealth.STOPPED: StateLook(
+        "stopped", Tone.DIM, "stopped: parked at the platform; its disks may still cost money"
+    ),
     BoxHealth.GONE: StateLook("gone", Tone.DIM, "gone: the platform no longer has it"),
 }  # fmt: skip
 """Glyph, tone and description of every state of a box, the same on all screens."""

@@ -63,8 +63,10 @@ LIMITS = (
     CallLimit("transformers", TRAINER, "Trainer", "get_eval_dataloader", {}, {}, shorten=True),
     *(
         CallLimit(package, f"{module}.trainer.trainer", "Trainer", method, arguments, {})
-        for package, module in (("lightning", "lightning.pytorch"), ("pytorch-lightning",
-                                                                     "pytorch_lightning"))
+        for package, module in (
+            ("lightning", "lightning.pytorch"),
+            ("pytorch-lightning", "pytorch_lightning"),
+        )
         for method, arguments in (("__init__", LIGHTNING), ("fit", {"ckpt_path": None}))
     ),
     *(

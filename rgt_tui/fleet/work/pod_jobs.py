@@ -101,8 +101,8 @@ def job_manifest(
     # First, so that the person's own value wins.
     variables = {"RGT_OUT": results_directory(route), **env}
     container: dict[str, Any] = {
-        "name": route.container or "main", "image": image, "command": ["sh", "-c", _SCRIPT, "rgt",
-                                                                       line],
+        "name": route.container or "main", "image": image,
+        "command": ["sh", "-c", _SCRIPT, "rgt", line],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }  # fmt: skip
     if workdir is not None:
