@@ -17,9 +17,9 @@ Without other arguments, tests that failed run once more, one at a time and with
 running. A test that passes only then is listed as flaky and does not fail the run: its cause is a
 bug to find, but no reason to hold up other work.
 
-One process collects the tests and forks the workers (scripts/forked_workers.py). Most of the time
-goes into processes that start, so that every module is compiled once: bytecode is kept in the
-tree's `__pycache__` even where PYTHONDONTWRITEBYTECODE is set, as it is in many containers.
+Most of the time goes into processes that start, so that every module is compiled once: bytecode is
+kept in the tree's `__pycache__` even where PYTHONDONTWRITEBYTECODE is set, as it is in many
+containers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ with the tests.
 """
 
 PACKAGES = ("rgt_tui", "remote", "benchmarks", "scripts")
-"""What the tests import, and programs that they start: otherwise each would compile all of it."""
+"""What the workers import in the same seconds: each of them would compile all of it."""
+
+TESTS = ROOT / "tests"
+"""Each worker looks at all of them; pytest compiles them in a way of its own, in a fresh clone once
+and before.
+"""
 
 ONE_PASS = "--pass"
 """The first argument of the runner when it runs a single pass inside of a namespace."""
@@ -126,11 +131,13 @@ class Counts:
 def options_of(number: int, part: str) -> tuple[str, ...]:
     """Returns pytest's options for one pass over one of the `PARTS`."""
     if number == RETRY:
-        return ("--last-failed", "--last-failed-no-failures", "none")
+        return ("-n", "0", "--last-failed", "--last-failed-no-failures", "none")
     if number == SERIAL:
-        return ("-m", " and ".join(("serial", *PARTS[part])))
+        return ("-n", "0", "-m", " and ".join(("serial", *PARTS[part])))
     marks = " and ".join(("not serial", *PARTS[part]))
-    return ("-p", "scripts.forked_workers", "--forks", str(WORKERS), "-m", marks)
+    # Each worker begins with a third in the order of the files: it makes fewer fixtures of sessions
+    # and modules.
+    return ("-n", str(WORKERS), "--dist", "worksteal", "-m", marks)
 
 
 def read_counts(report: Path) -> Counts:
@@ -209,6 +216,25 @@ def run_pass(options: Sequence[str], extra: Sequence[str], report: Path) -> int:
             if code >= 0:
                 return code
             return 128 - code
+
+
+def compile_tests() -> None:
+    """Have pytest compile the tests of a fresh clone, a core each; what is wrong with one of them the passes say."""
+    if any(TESTS.rglob("*-pytest-*.pyc")):
+        return
+    modules = sorted(map(str, TESTS.rglob("test_*.py")))
+    cores = os.cpu_count() or 1
+    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+    looking = [
+        subprocess.Popen(
+            [*command, *modules[core::cores]], cwd=ROOT, env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for core in range(min(cores, len(modules)))
+    ]  # fmt: skip
+    for process in looking:
+        ended(process)
 
 
 def namespaces() -> bool:
@@ -344,6 +370,8 @@ def main(arguments: Sequence[str]) -> int:
     os.environ[PART] = part
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2, workers=0)
+    if not extra:
+        compile_tests()
     with tempfile.TemporaryDirectory(prefix="rgt-tests-") as name:
         folder = Path(name)
         not_run = folder / "not-run"

@@ -133,12 +133,11 @@ def cpu_seconds() -> float:
 if "pytest" in sys.modules:
     import pytest
 
-    tracer = Tracer("main")
+    tracer = Tracer(os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
         """Note one test."""
-        tracer.worker = os.environ.get("PYTEST_XDIST_WORKER", "main")  # known once it is forked
         traced = os.environ.get("RGT_TRACE") == "arcs"
         began = cpu_seconds(), time.monotonic()
         if traced:

@@ -46,9 +46,17 @@ os.environ["RGT_LANG"] = "en"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass."""
+    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass.
+
+    Each worker begins to collect in another folder: what one has compiled the others only load.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and [Path(each).resolve() for each in config.args] == [TESTS]:
+        parts = sorted({str(TESTS / _part(path)) for path in TESTS.rglob("test_*.py")})
+        first = int(worker.removeprefix("gw")) % max(1, len(parts))
+        config.args[:] = [*parts[first:], *parts[:first]] or config.args
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +81,6 @@ def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for log in opened:
         if log._fd is not None:
             log.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _trainers_inherit_the_worker() -> None:
-    """Name the worker in the copy of the environment that was made before it was forked."""
-    harness = sys.modules.get("tests.process.train.harness")
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if harness is not None and worker is not None:
-        harness.ENV["PYTEST_XDIST_WORKER"] = worker
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from functools import cache
 from itertools import cycle
 
 FIRST = 12_000
@@ -15,17 +14,19 @@ EACH = 1_000
 """Ports of each worker: what one has found free no other may take before a server listens there."""
 
 
-@cache
-def _ports_of(worker: str) -> Iterator[int]:
-    """Return the ports of a worker: it is forked after this module was imported."""
-    first = FIRST + (int(worker.removeprefix("gw")) + 1) % 20 * EACH
+def _own() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw-1").removeprefix("gw")) + 1
+    first = FIRST + worker % 20 * EACH
     begin = secrets.randbelow(EACH)  # somebody else may run the tests on this machine, too
     return cycle([*range(first + begin, first + EACH), *range(first, first + begin)])
 
 
+_ports = _own()
+
+
 def free_port() -> int:
     """Return a port that is free, and that no other test will take."""
-    for port in _ports_of(os.environ.get("PYTEST_XDIST_WORKER", "gw-1")):
+    for port in _ports:
         with socket.socket() as sock:
             try:
                 sock.bind(("127.0.0.1", port))

@@ -557,13 +557,12 @@ def run_passes(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE and perhaps CI are set."""
     (folder / "scripts").mkdir(parents=True)
-    for name in ("run_tests.py", "forked_workers.py"):
-        shutil.copy(ROOT / "scripts" / name, folder / "scripts")
+    shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "hypothesis.py").write_text(NO_HYPOTHESIS)
     (folder / "rest.txt").write_text(rest)
     (folder / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n serial: alone\n full: again\n full_matrix: each value\n"
+        "[pytest]\nmarkers =\n serial: alone\n full: again\n full_matrix: each value\naddopts = -p xdist\n"
     )
     for name, text in tests.items():
         (folder / f"test_{name}.py").write_text(text)
@@ -617,17 +616,29 @@ def test_both_passes_add_up_to_one_closing_line(both: Both) -> None:
     assert done.stdout.splitlines()[-1] == "total: 4 passed, 0 failed, 0 skipped", done.stdout
 
 
+def test_the_tests_of_a_fresh_clone_are_compiled_before_the_workers_look_at_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tests").mkdir()
+    tells = "import sys\nopen('opened', 'a').write(f'{\"--collect-only\" in sys.argv} ')\ndef test_it(): pass\n"
+    (tmp_path / "tests/test_deep.py").write_text(tells)
+    done = run_passes(tmp_path, serial=SERIAL)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "opened").read_text().split()[:2] == ["True", "False"]
+    assert list((tmp_path / "tests/__pycache__").glob("test_deep.*-pytest-*.pyc"))
+
+
 def test_what_is_started_often_is_compiled_once(both: Both) -> None:
     folder, done = both
     assert done.returncode == 0, "who looks whether bytecode is written has passed"
     assert list((folder / "__pycache__").glob("test_looks*.pyc"))
 
 
-def test_the_files_are_opened_once_for_all_workers(both: Both) -> None:
-    folder, done = both
-    assert done.returncode == 0
-    assert (folder / "opened-").read_text().split() == ["test_a_opens", "test_b_opens"]
-    assert [path.name for path in folder.glob("opened-*")] == ["opened-"]
+def test_each_worker_begins_to_collect_elsewhere_and_they_agree_on_the_order(both: Both) -> None:
+    """What one has compiled the others only load; pytest-xdist refuses workers that differ."""
+    folder, _ = both
+    assert (folder / "opened-gw0").read_text().split() == ["test_a_opens", "test_b_opens"]
+    assert (folder / "opened-gw1").read_text().split() == ["test_b_opens", "test_a_opens"]
 
 
 def test_the_serial_pass_opens_only_files_that_name_serial_tests(both: Both) -> None:
