@@ -72,6 +72,13 @@ async def wait_for_cells(fleet: Path, condition: Callable[[dict[str, str]], bool
     raise AssertionError(await rgt(fleet, "queue", "lm", "status"))
 
 
+async def wait_for_line(path: Path) -> None:
+    """Wait until a file has a whole line."""
+    async with asyncio.timeout(60):
+        while not path.is_file() or not path.read_text().endswith("\n"):  # noqa: ASYNC110  (a cell tells nobody)
+            await asyncio.sleep(0.05)
+
+
 async def test_each_cell_is_a_pod_and_its_state_is_shown_from_start_to_end(
     cluster: LocalCluster, fleet_file: Path, job_file: Path, let_end: Callable[..., None]
 ) -> None:
@@ -122,6 +129,9 @@ async def test_down_lists_the_other_pods_with_what_they_hold_and_deletes_all(
     status, out, errors = await rgt(fleet_file, *words)
     assert status == 0, out + errors
     await wait_for_cells(fleet_file, lambda cells: list(cells.values()).count("running") == 2)
+    # Each cell has written what it writes before it waits: nothing changes between two readings.
+    for cell in ("a", "b"):
+        await wait_for_line(cluster.home / "jobs" / "ablation" / "logs" / f"{cell}.log")
     _, out, _ = await rgt(fleet_file, "down", "lm", "--destroy", "--dry-run", "--json")
     items = {item["key"]: item for item in json.loads(out)["items"]}
     assert items["identity"]["ok"], items["identity"]
