@@ -374,7 +374,7 @@ def draw_plot(
     plotext.limit_size(False, False)
     plotext.plotsize(max(20, width), max(8, height))
     plotext.title(clean_text(f"{run.name}: {', '.join(names)}"))
-    plotext.xlabel("step")
+    plotext.xlabel(run.axis)
     if log:
         plotext.yscale("log")
     left_out = 0

@@ -145,7 +145,10 @@ def _sample_row(read: Callable[[Sample], Value]) -> Callable[[BoxReading], Rows]
 def _rows_per_run(field: str) -> Callable[[BoxReading], Rows]:
     def read_rows(seen: BoxReading) -> Rows:
         for run in seen.box.runs if seen.is_up else ():
-            yield {"run": run.name}, getattr(run, field)
+            value = getattr(run, field)
+            if field == "step" and run.counts_rows:
+                value = None  # the number of its rows is no step
+            yield {"run": run.name}, value
 
     return read_rows
 

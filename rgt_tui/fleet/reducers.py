@@ -245,6 +245,11 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
             elif value is not None:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
+    axis = run.axis
+    if frame.points and not frame.source.endswith(f"#{TOTAL}"):
+        axis = frame.axis
+    if axis == "row":
+        total = None  # planned steps are no number of rows
     series = dict(run.series)
     surplus = run.surplus
     for name, points in new.items():
@@ -268,7 +273,7 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
         cursors=_update_cursors(run.cursors, frame),
         wait=_update_wait(run, frame),
         held_s=_held_seconds(run, frame, now + skew),
-        axis=frame.axis if frame.points and not frame.source.endswith(f"#{TOTAL}") else run.axis,
+        axis=axis,
         unread_at=_find_unread_time(run, frame, now, skew),
         **changes,
         **_progress_changes(run, frame, now, skew),

@@ -183,10 +183,15 @@ class BoxFacts(FrozenStruct):
         read_anew_s = 60.0
         return moved < box.since <= self.now < box.since + read_anew_s
 
-    def is_log_unread(self, run: RunState, limit_s: float) -> bool:
-        """Return whether a run's log grew within `limit_s` by lines whose step is not understood."""
+    def is_step_unknown(self, run: RunState, limit_s: float) -> bool:
+        """Return whether a run may go on although its step does not.
+
+        Its log names no step, or grew within `limit_s` by lines whose step is not understood.
+        """
         at = run.unread_at
-        return at is not None and at > (run.progressed_at or 0.0) and self.now - at < limit_s
+        return run.counts_rows or (
+            at is not None and at > (run.progressed_at or 0.0) and self.now - at < limit_s
+        )
 
     @property
     def running_cells(self) -> tuple[Running, ...]:

@@ -527,7 +527,7 @@ class Scalars(FrozenStruct, kw_only=True, tag_field="t", tag="scalar", gc=False)
     wait: TrainingPause | None = None
     """Change of a wait; None = no change, and any new point means that the training continues."""
     axis: str = "step"
-    """What the steps of the points count: ``step``, ``epoch`` or ``samples``."""
+    """What the steps of the points count: ``step``, ``epoch``, ``samples`` or ``row``."""
     unread: float | None = None
     """Box clock when the run's log last grew by lines of progress that its reader does not
     understand; None = it understands them."""

@@ -152,7 +152,12 @@ class RunState(FrozenStruct, gc=False):
     until then, the step is unknown. None = every such line is understood."""
     # Frameworks log epochs or samples where others log steps.
     axis: str = "step"
-    """What `step` counts: ``step``, ``epoch`` or ``samples``."""
+    """What `step` counts: ``step``, ``epoch``, ``samples`` or ``row``."""
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether `step` is only the number of logged rows: a silent program may go on."""
+        return self.axis == "row"
 
     @property
     def counts_epochs(self) -> bool:
@@ -161,11 +166,13 @@ class RunState(FrozenStruct, gc=False):
 
     @property
     def position(self) -> str:
-        """How far it is, with its unit: ``step 1,200``, ``epoch 3.5``, ``5,120 samples``."""
+        """How far it is, with its unit: ``step 1,200``, ``epoch 3.5``, ``row 12``."""
         if self.axis == "epoch" and self.epoch is not None:
             return f"epoch {self.epoch:g}"
         if self.axis == "samples":
             return f"{self.step or 0:,} samples"
+        if self.counts_rows:
+            return f"row {self.step or 0:,}"
         return f"step {self.step or 0:,}"
 
     @property

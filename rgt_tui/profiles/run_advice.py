@@ -401,7 +401,7 @@ def stalled_seconds(box: BoxState, run: RunState, now: float) -> float | None:
     """Return the seconds without progress of a stalled run; None while it moves, or it is unknown."""
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
     still = now - (run.progressed_at or now)
-    if still < stall_after(cells.get(run.name), run):
+    if run.counts_rows or still < stall_after(cells.get(run.name), run):
         return None
     return still
 
@@ -476,7 +476,7 @@ def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
     None if that is unknown, and while the run waits.
     """
     run = next((run for run in box.runs if run.name == name), None)
-    if run is None or run.step is None or run.wait is not None:
+    if run is None or run.step is None or run.wait is not None or run.counts_rows:
         return None
     begun = _attempt_began(box, run)
     if begun is None:

@@ -14,7 +14,7 @@ from rgt_tui.profiles import no_agent, stale_after
 from rgt_tui.ui.box_status import old_mark, status_label
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, compact_time, current_glyphs, format_thousands, number_or_dash
-from rgt_tui.ui.plot.view import PlotSettings, RunKey, ShownRun, XAxis, metrics_of
+from rgt_tui.ui.plot.view import PlotSettings, RunKey, ShownRun, XAxis, metrics_of, name_axis
 from rgt_tui.ui.widgets.curve import LegendEntry
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
@@ -76,9 +76,10 @@ def curve_parts(
         shown_count = translate(
             "{count} of {boxes}", count=count, boxes=how_many(boxes, "box", "boxes")
         )
+    kinds = (each.run.axis for each in board.runs if each.key in shown)
     parts: Parts = [
         (1, _label_value("", settings.metric)),
-        (4, _label_value("x ", translate(settings.axis.value))),
+        (4, _label_value("x ", translate(name_axis(settings.axis, kinds)))),
         (2, _label_value("y ", y)),
         (3, _label_value(translate("smooth "), smooth)),
         (5, _label_value("", shown_count)),

@@ -36,7 +36,9 @@ from rgt_box.metrics.console_lines import (
 from rgt_box.metrics.reader_base import (
     BUDGET,
     EPOCH,
+    FROM_START,
     MAX_TAGS,
+    ROW,
     TOTAL,
     WINDOW,
     AppendedFileReader,
@@ -432,6 +434,9 @@ class ConsoleReader(AppendedFileReader):
         else:
             place = None
         if place is not None:
+            # A count of rows does not continue the positions before it.
+            if place[0] == ROW:
+                place = (ROW, FROM_START)
             batch.add_restart(place[1], f"the output is now read as {chooser.format_name}")
             state.pop("total", None)
             state.pop("total_epochs", None)

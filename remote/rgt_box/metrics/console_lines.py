@@ -8,6 +8,8 @@ import re
 from rgt_wire.log_envelopes import split_envelope, unwrap_json_line
 from rgt_wire.metric_roles import LOSS, MEASURES, OTHER, REWARD, is_evaluation, position_of, role_of
 
+from rgt_box.metrics.reader_base import ROW, STEP
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
@@ -80,9 +82,11 @@ class ConsoleRow:
         return ConsoleRow(values, step, self.epoch, is_summary=True)
 
     def x_position(self) -> tuple[str, float] | None:
-        """Return (x kind, x): the first known of step, epoch and samples; or None."""
+        """Return (x kind, x): the row's count, or the first known of step, epoch and samples."""
         if self.step is not None:
-            return "step", self.step
+            if self.stream == COUNTED:
+                return ROW, self.step
+            return STEP, self.step
         if self.epoch is not None and math.isfinite(self.epoch):
             return "epoch", self.epoch
         if self.samples is None:

@@ -17,7 +17,7 @@ from rgt_wire.metric_roles import EVALUATION, LOSS, MEASURES, is_evaluation, pos
 
 from rgt_box.files import open_regular
 from rgt_box.metrics import rows
-from rgt_box.metrics.reader_base import EPOCH, MAX_TAGS, STEP, FileWindow, MetricReader
+from rgt_box.metrics.reader_base import EPOCH, MAX_TAGS, ROW, STEP, FileWindow, MetricReader
 from rgt_box.metrics.rows import IDENTIFIERS, RowLayout, flatten_row, parse_json_integer
 
 TYPE_CHECKING = False
@@ -174,7 +174,7 @@ class JsonDocument(MetricReader):
                 break
             values, (kind, x) = row
             if kind == COUNTED:
-                kind = STEP
+                kind = ROW
             rows.add_row_points(values, (kind, x), LAYOUT, batch, 0)
             self._done += 1
         state["done"] = self._done

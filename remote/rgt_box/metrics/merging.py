@@ -14,7 +14,7 @@ from bisect import bisect_left
 
 from rgt_box.metrics.formats import COUNTED_RANK
 from rgt_box.metrics.metric_names import choose_tags
-from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP, TOTAL
+from rgt_box.metrics.reader_base import EPOCH, FROM_START, POINTS, ROW, SAMPLES, STEP, TOTAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,8 +158,10 @@ class SeriesStore:
         for (_, _, kind), series in self.series.items():
             # A restart names a step. Epochs and samples of the file have another axis, so only a
             # point that goes back hides theirs.
-            if x is None or kind == "step":
+            if x is None or kind == STEP:
                 series.begin_segment(x)
+            elif kind == ROW:
+                series.begin_segment(FROM_START)  # now that positions are known
 
     def _add_point(self, point: MetricPoint) -> None:
         key = (point.group, point.tag, point.x_kind)
@@ -194,7 +196,7 @@ def read_all(
     return store, problems
 
 
-AXES = (STEP, SAMPLES, EPOCH)
+AXES = (STEP, SAMPLES, EPOCH, ROW)
 """Axes by preference, for a source that has a metric over several."""
 
 
@@ -202,7 +204,7 @@ class Curve:
     """One metric of one run.
 
     Attributes:
-        x_kind: ``step``, ``epoch`` or ``samples``; the same for all points.
+        x_kind: ``step``, ``epoch``, ``samples`` or ``row``; the same for all points.
         parts: Stretches ordered by x, without overlap.
     """
 
@@ -279,7 +281,11 @@ def _has_curve(offer: SourceSeries) -> bool:
 def _metrics_of_group(offer: SourceSeries, group: str) -> dict[str, tuple[str, CurvePart]]:
     """Return metric → (axis, points) of one group of a source."""
     tags = {tag for place, tag, _ in offer.series if place == group}
-    by_step = {tag for place, tag, kind in offer.series if (place, kind) == (group, STEP)}
+    by_step = {
+        tag
+        for (place, tag, kind), series in offer.series.items()
+        if (place, kind) == (group, STEP) and series.xs
+    }
     if offer.kind.startswith("console:") and by_step - {TOTAL}:
         tags = by_step  # the summaries of its epochs are among its steps, too
     found = {}

@@ -69,7 +69,11 @@ else:
 
 TOTAL = "rgt/total_steps"
 """Tag of the planned number of steps, sent when it changes; 0 = no longer known."""
-STEP, EPOCH, SAMPLES = "step", "epoch", "samples"
+STEP, EPOCH, SAMPLES, ROW = "step", "epoch", "samples", "row"
+"""What an axis counts. `ROW`: only how many rows or lines were logged, because they name no position.
+"""
+FROM_START = -1.0
+"""The x of a restart that hides all earlier points."""
 POINTS = 5000
 """Points after which a read ends; the current record is still read completely."""
 PROBLEMS = 8

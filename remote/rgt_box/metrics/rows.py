@@ -18,7 +18,7 @@ import math
 from rgt_wire.metric_roles import EVALUATION, LOSS, MEASURES, is_evaluation, position_of, role_of
 
 from rgt_box.metrics.metric_names import STEP_KEYS
-from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, MetricPoint
+from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, ROW, STEP, MetricPoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
     where = _named_position(row, state)
     if where is None and "count" in state:
         state["count"] += 1
-        return STEP, float(state["count"])
+        return ROW, float(state["count"])
     return where
 
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from rgt_wire.metric_roles import MEASURES, position_of, role_of
 
 from rgt_box.metrics import rows
-from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
+from rgt_box.metrics.reader_base import ROW, SAMPLES, STEP, LineReader
 from rgt_box.metrics.rows import CHECKPOINT, RowLayout, to_number, to_position
 
 TYPE_CHECKING = False
@@ -385,18 +385,18 @@ class NumberTable(LineReader):
         if numbers is None:
             return
         state["count"] += 1
-        x: float = state["count"]
+        kind, x = ROW, state["count"]
         column = state.get("column")
         if column is not None:
             if len(numbers) <= max(1, column):
                 return  # a torn row
-            x = numbers.pop(column)
+            kind, x = STEP, numbers.pop(column)
         stem = os.path.splitext(os.path.basename(self.path))[0]
         names = state.get("names") or [stem]
         row: JsonObject = {names[0]: numbers[0]} if len(numbers) == 1 else {}
         if not row:
             row = {f"{stem}/{place}": y for place, y in enumerate(numbers, 1)}
-        rows.add_row_points(row, (STEP, x), LAYOUT, batch, offset)
+        rows.add_row_points(row, (kind, x), LAYOUT, batch, offset)
 
 
 class TorchtuneLog(LineReader):

@@ -33,7 +33,7 @@ from rgt_box.metrics.merging import (
     merge_curves,
 )
 from rgt_box.metrics.metric_names import METRICS, may_be_metric
-from rgt_box.metrics.reader_base import TOTAL
+from rgt_box.metrics.reader_base import ROW, TOTAL
 from rgt_box.metrics.rows import json_number
 from rgt_box.metrics.scalars_command import tensorboard_directory
 
@@ -489,7 +489,7 @@ class FoundScalars:
             if written is not None and points[-1][2] is None:
                 frame["written"] = written
             frame["points"] = [axis.frame_point(each, name) for each in part]
-            if resumes and lead and at == 0:
+            if resumes and lead and at == 0 and axis.kind != ROW:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
             if lead:
                 self._leads[run] = path, dict(head, start=end)
@@ -519,7 +519,7 @@ class RunAxis:
     """The x axis of a run, the same for all of its curves.
 
     Args:
-        kind: ``step``, ``epoch`` or ``samples``.
+        kind: ``step``, ``epoch``, ``samples`` or ``row``.
         counted: The positions of the leading curve, if some are fractions of epochs: a step is then
             the number of its points so far. Otherwise a position is its own step.
     """

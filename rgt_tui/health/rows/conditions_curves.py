@@ -232,7 +232,7 @@ def _same_count(run: RunState, step: int) -> bool:
     Some count epochs, images or steps of a simulation.
     """
     loss = run.series.get("loss")
-    if loss is None or not len(loss):
+    if loss is None or not len(loss) or run.counts_rows:
         return False
     xs, _, count = loss.backing_columns()
     top = max(xs[:count])

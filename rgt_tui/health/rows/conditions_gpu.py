@@ -474,14 +474,14 @@ def read_spinning(view: BoxFacts) -> Sequence[Reading] | None:
         if run is not None
         and run.progressed_at is not None
         and view.now - run.progressed_at >= LIMITS.busy_stalls * stall_after(cell, run)
-        and not view.is_log_unread(run, stall_after(cell, run))
+        and not view.is_step_unknown(run, stall_after(cell, run))
     ]
     stands += [
         (runs[0], view.now - runs[0].progressed_at)
         for runs in view.beside
         if runs[0].progressed_at is not None
         and view.now - runs[0].progressed_at >= LIMITS.no_queue_stall_s
-        and not view.is_log_unread(runs[0], LIMITS.no_queue_stall_s)
+        and not view.is_step_unknown(runs[0], LIMITS.no_queue_stall_s)
     ]
     if cards:
         return [Reading(run.name, 1.0, (still, cards)) for run, still in stands]

@@ -113,10 +113,12 @@ def describe_unread_runs(view: BoxFacts) -> str:
         return translate("its curve is still being read")
     if waiting:
         return translate("their curves are still being read")
-    lost = [run.name for run, limit in late if view.is_log_unread(run, limit)]
-    if lost:
-        return translate("the log of {lost} grows, but no step in it is understood", lost=lost[0])
-    return ""
+    lost = [run for run, limit in late if view.is_step_unknown(run, limit)]
+    if not lost:
+        return ""
+    if lost[0].counts_rows:
+        return translate("the log of {lost} names no step", lost=lost[0].name)
+    return translate("the log of {lost} grows, but no step in it is understood", lost=lost[0].name)
 
 
 def _late_runs(view: BoxFacts) -> list[tuple[RunState, float]]:
@@ -171,9 +173,9 @@ def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
 def _count_stalls(view: BoxFacts, run: RunState, limit_s: float) -> float | None:
     """Return how many times its limit a run has not advanced; None while that is unknown.
 
-    A log that grows although no step in it is understood does not show a run that is stuck.
+    A log in which no step is understood does not show a run that is stuck.
     """
-    if view.is_curve_unread(run) or view.is_log_unread(run, limit_s):
+    if view.is_curve_unread(run) or view.is_step_unknown(run, limit_s):
         return None
     return (view.now - (run.progressed_at or view.now)) / limit_s
 

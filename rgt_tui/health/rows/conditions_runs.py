@@ -431,15 +431,17 @@ def check_progress(view: BoxFacts) -> Verdict:
         still=format_duration(still),
     )
     limit = stall_after(cell, run)
-    if view.is_log_unread(run, limit):
+    if still <= limit:
+        return passed_verdict(text, at)
+    if run.counts_rows:
+        return unread_verdict(view, translate("{words}; its log names no step", words=text))
+    if view.is_step_unknown(run, limit):
         return unread_verdict(
             view, translate("{words}; its log grows, but no step in it is understood", words=text)
         )
     if still > LIMITS.hopeless_stalls * limit:
         return failed_verdict(text, at)
-    if still > limit:
-        return warn_verdict(text, at)
-    return passed_verdict(text, at)
+    return warn_verdict(text, at)
 
 
 def check_losses_finite(view: BoxFacts) -> Verdict:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ShownRun,
         XAxis,
         metrics_of,
+        name_axis,
         run_tag,
     )
 
@@ -100,6 +101,7 @@ __all__ = [
     "log_ticks",
     "metrics_of",
     "moving_average",
+    "name_axis",
     "nice_step",
     "picture",
     "rows_of",
@@ -127,7 +129,8 @@ __getattr__ = imported_later(
         ),
         "trace": "AxisKnots MOST_LOST CurvePath CurveTrace",
         "view": (
-            "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow metrics_of run_tag"
+            "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow metrics_of name_axis "
+            "run_tag"
         ),
     },
 )

@@ -232,6 +232,7 @@ class Board:
                     knots=self.find_knots(key),
                     evaluations=knots_of_run,
                     best=best,
+                    unit=self._by_key[key].axis,
                 )
             )
         return curves

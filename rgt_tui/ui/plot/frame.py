@@ -29,7 +29,7 @@ from rgt_tui.ui.plot.ticks import (
     time_ticks,
 )
 from rgt_tui.ui.plot.trace import AxisKnots, CurvePath, CurveTrace
-from rgt_tui.ui.plot.view import AxisWindow, XAxis
+from rgt_tui.ui.plot.view import AxisWindow, XAxis, name_axis
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of everything but curves; those start at `FIRST_CURVE`, two for each curve."""
@@ -60,6 +60,8 @@ class PlotCurve:
     """Drawn as points."""
     best: tuple[float, float] | None = None
     """Step and value of its best point."""
+    unit: str = XAxis.STEP
+    """What its steps count, as in `RunState.axis`."""
 
     @property
     def style_id(self) -> int:
@@ -519,7 +521,7 @@ def _x_axis(
     for curve in curves:
         for resume in curve.resumes:
             line.put_text(_column_of_step(curve, frame, resume), 0, up, curve.style_id)
-    unit = translate(UNITS.get(axis, axis.value))
+    unit = translate(UNITS.get(axis) or name_axis(axis, (curve.unit for curve in curves)))
     if len(unit) <= frame.gutter - 2:
         left = f"{unit:>{frame.gutter - 2}}  "
     else:

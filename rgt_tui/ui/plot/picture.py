@@ -14,7 +14,7 @@ from rgt_tui.ui.plot.canvas import ColumnSamples, ValueScale, edges_of, sample_c
 from rgt_tui.ui.plot.curve_stats import Floats
 from rgt_tui.ui.plot.frame import PlotCurve, axis_ticks, curves_extent, drawn_points, value_range
 from rgt_tui.ui.plot.ticks import format_labels, linear_ticks, log_ticks
-from rgt_tui.ui.plot.view import PlotSettings
+from rgt_tui.ui.plot.view import PlotSettings, name_axis
 
 WIDTH, HEIGHT = 1200, 640
 LEFT, TOP, RIGHT, BOTTOM = 80, 50, 20, 60
@@ -73,7 +73,8 @@ def draw_svg(
         x = x_of(tick)
         out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')
         out.append(_text_element(x, HEIGHT - BOTTOM + 20, name, anchor="middle"))
-    out.append(_text_element(LEFT + columns / 2, HEIGHT - 14, settings.axis.value, anchor="middle"))
+    unit = name_axis(settings.axis, (curve.unit for curve in curves))
+    out.append(_text_element(LEFT + columns / 2, HEIGHT - 14, unit, anchor="middle"))
     out.append(
         f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>'
     )

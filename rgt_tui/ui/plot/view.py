@@ -133,6 +133,19 @@ class XAxis(enum.StrEnum):
         return MIN_SPAN
 
 
+def name_axis(axis: XAxis, kinds: Iterable[str]) -> str:
+    """Return the label of the x axis: what the steps of the runs count, if that is one thing.
+
+    Args:
+        axis: The x axis.
+        kinds: `RunState.axis` of each run that is drawn.
+    """
+    found = set(kinds)
+    if axis is XAxis.STEP and len(found) == 1:
+        return found.pop()
+    return axis.value
+
+
 NO_AXIS = {
     XAxis.EPOCH: "no run here logs its epoch",
     XAxis.SINCE: "no run here logs a time with its points",

@@ -34,11 +34,15 @@ def poll(follower: FoundScalars) -> list[dict[str, Any]]:
     return follower.poll()
 
 
+def follow_directory(folder: Path) -> FoundScalars:
+    finder = SourceFinder(str(folder), clock=lambda: 0.0)
+    return FoundScalars("r", str(folder), None, {}, finder)
+
+
 def follow(tmp_path: Path) -> tuple[FoundScalars, Path]:
     path = tmp_path / "train.log"
     write_lines(path, STEP, 1, 10)
-    finder = SourceFinder(str(tmp_path), clock=lambda: 0.0)
-    return FoundScalars("r", str(tmp_path), None, {}, finder), path
+    return follow_directory(tmp_path), path
 
 
 def test_lines_of_progress_without_a_step_are_counted_until_a_step_comes(tmp_path: Path) -> None:

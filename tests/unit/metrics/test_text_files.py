@@ -95,7 +95,7 @@ def read_file(path: Path, kind: str) -> dict[str, Curve]:
 @pytest.mark.parametrize(
     ("text", "tag", "curve"),
     [
-        ("loss,val_loss\n0.5,0.6\n0.4,0.5\n", "loss", ("step", [1, 2], [0.5, 0.4])),
+        ("loss,val_loss\n0.5,0.6\n0.4,0.5\n", "loss", ("row", [1, 2], [0.5, 0.4])),
         (",loss,acc\n0,0.5,0.6\n1,0.4,\n", "loss", ("step", [0, 1], [0.5, 0.4])),
         ("Unnamed: 0\tloss\n0\t0.5\n1\t0.4\n", "loss", ("step", [0, 1], [0.5, 0.4])),
         ("# epoch, f1, loss\n3, 0.1, 0.5\n4, 0.1, 0.4\n", "f1", ("epoch", [3, 4], [0.1, 0.1])),
@@ -122,7 +122,7 @@ def test_json_rows_without_a_position_are_counted_over_several_reads(tmp_path: P
     path = tmp_path / "progress.jsonl"
     # https://github.com/facebookresearch/fastText/issues/604
     path.write_text("".join(f'{{"progress": {n}.6, "loss": {9 - n}.5}}\n' for n in range(1, 5)))
-    assert read_file(path, "jsonl")["loss"] == ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])
+    assert read_file(path, "jsonl")["loss"] == ("row", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])
     reader = open_reader("jsonl", str(path))
     first = reader.read(limit=1)
     xs = [point.x for point in reader.read(first.cursor).points if point.tag == "loss"]
@@ -139,9 +139,9 @@ def test_rows_with_a_position_below_another_name_are_not_counted(tmp_path: Path)
     ("value", "tag", "curve"),
     [
         ({"loss": [0.5, 0.4], "val_loss": [0.6, 0.5]}, "val_loss", ("epoch", [1, 2], [0.6, 0.5])),
-        ({"loss": [0.5, 0.4], "lr": [0.1]}, "loss", ("step", [1, 2], [0.5, 0.4])),
+        ({"loss": [0.5, 0.4], "lr": [0.1]}, "loss", ("row", [1, 2], [0.5, 0.4])),
         ({"step": [10, 20], "loss": [0.5, 0.4]}, "loss", ("step", [10, 20], [0.5, 0.4])),
-        ({"train": {"loss": [0.5, 0.4]}}, "train/loss", ("step", [1, 2], [0.5, 0.4])),
+        ({"train": {"loss": [0.5, 0.4]}}, "train/loss", ("row", [1, 2], [0.5, 0.4])),
         (
             [{"epoch": 3, "acc": 0.5}, {"epoch": 4, "acc": 0.6}],
             "acc",
@@ -221,7 +221,7 @@ def test_a_document_beyond_the_limit_is_a_problem(
     ("name", "text", "tag", "curve"),
     [
         ("loss.log", "1.5 0\n0.5 100\n0.4 200\n", "loss", ("step", [0, 100, 200], [1.5, 0.5, 0.4])),
-        ("val_loss.txt", "1.5\n0.5\n0.4\n", "val_loss", ("step", [1, 2, 3], [1.5, 0.5, 0.4])),
+        ("val_loss.txt", "1.5\n0.5\n0.4\n", "val_loss", ("row", [1, 2, 3], [1.5, 0.5, 0.4])),
         ("loss.csv", "0,1.5,9\n1,0.5,8\n2,nan,8\n", "loss/1", ("step", [0, 1], [1.5, 0.5])),
     ],
 )
@@ -272,8 +272,8 @@ def test_blank_lines_and_words_between_rows_of_numbers_are_not_counted(tmp_path:
     ("value", "curve"),
     [
         ({"step": [10, "x", 30], "loss": [0.5, 0.4, 0.3]}, ("step", [10, 30], [0.5, 0.3])),
-        ({"log": [], "loss": [0.5]}, ("step", [1], [0.5])),
-        ({"log": ["a"], "loss": [0.5, None, 0.3]}, ("step", [1, 3], [0.5, 0.3])),
+        ({"log": [], "loss": [0.5]}, ("row", [1], [0.5])),
+        ({"log": ["a"], "loss": [0.5, None, 0.3]}, ("row", [1, 3], [0.5, 0.3])),
     ],
 )
 def test_odd_members_of_a_json_document_do_no_harm(

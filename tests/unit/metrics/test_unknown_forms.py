@@ -55,11 +55,11 @@ HITS = "".join(
         ("out.csv", fill("{i}|{a}|{b}", "epoch|loss|val_loss\n"), "epoch", "loss", "val_loss"),
         ("out.csv", fill("{i},{a},{b},", "# lr=1\nepoch,loss,val_loss\n"), "epoch", "loss", "val_loss"),
         ("out.txt", fill('"{i}" {i} {a} {b}', '"epoch" "loss" "val_loss"\n'), "epoch", "loss", "val_loss"),
-        ("out.csv", fill("{a},{b}", "train_acc,val_acc\n"), "step", "train_acc", "val_acc"),
-        ("m.csv", fill("{a},{i},{b}", MONITOR), "step", "reward", "seconds"),
+        ("out.csv", fill("{a},{b}", "train_acc,val_acc\n"), "row", "train_acc", "val_acc"),
+        ("m.csv", fill("{a},{i},{b}", MONITOR), "row", "reward", "seconds"),
         ("out.dat", fill("{i} {a} {b}"), "step", "out/1", "out/2"),
-        ("out.log", fill("train_loss={a} val_loss={b}"), "step", "train_loss", "val_loss"),
-        ("out.log", fill(BOX), "step", "loss", "mean 100 rewards"),
+        ("out.log", fill("train_loss={a} val_loss={b}"), "row", "train_loss", "val_loss"),
+        ("out.log", fill(BOX), "row", "loss", "mean 100 rewards"),
         ("out.log", fill("[{i}] Train: loss={a} | Valid: loss={b}"), "step", "loss", "valid/loss"),
         ("out.log", fill("Epoch {i}: train loss 9.5, acc {a}, val loss 9.4, acc {b}"), "epoch", "acc", "val/acc"),
         ("out.log", fill("epoch {i} acc (cur) = {a}, acc (avg) = {b}"), "epoch", "acc (cur)", "acc (avg)"),
@@ -69,13 +69,13 @@ HITS = "".join(
         ("out.log", fill('[1] "epoch {i} loss {a} acc {b}"'), "epoch", "loss", "acc"),
         ("out.log", HITS, "epoch", "loss", "acc"),
         ("out.log", fill("loss[{i}] = {a}, acc: {b}"), "step", "loss", "acc"),
-        ("out.log", fill("idx: {i}loss: tensor({a}, grad_fn=<A>), acc: {b}"), "step", "loss", "acc"),
+        ("out.log", fill("idx: {i}loss: tensor({a}, grad_fn=<A>), acc: {b}"), "row", "loss", "acc"),
         ("out.log", fill("Época {i}/5 - pérdida: {a} - acc: {b}"), "epoch", "pérdida", "acc"),
         ("losses.json", json.dumps({"train": A, "val": B}), "epoch", "train/loss", "val/loss"),
         ("out.json", json.dumps({"loss": {"train": A, "val": B}}), "epoch", "loss/train", "loss/val"),
         ("out.json", json.dumps(SETS), "epoch", "train/loss", "val/loss"),
         ("out.json", json.dumps(NUMBERED), "epoch", "loss", "val_loss"),
-        ("out.json", json.dumps([{"loss": a, "val_loss": b} for _, a, b in ROWS]), "step", "loss", "val_loss"),
+        ("out.json", json.dumps([{"loss": a, "val_loss": b} for _, a, b in ROWS]), "row", "loss", "val_loss"),
         ("out.json", json.dumps(PAIRS), "step", "loss", "acc"),
         ("out.json", SEVERAL, "epoch", "loss", "acc"),
         ("out.txt", str({"loss": A, "val_loss": B}), "epoch", "loss", "val_loss"),
@@ -106,7 +106,7 @@ def test_numbers_without_a_position_are_counted(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    assert read_series(path)[tag, "step"] == (EPOCHS, A)
+    assert read_series(path)[tag, "row"] == (EPOCHS, A)
 
 
 def test_the_summary_of_an_epoch_is_at_its_step_and_at_its_epoch(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_a_missing_value_loses_no_counted_table(cell: str, tmp_path: Path) -> No
     path = tmp_path / "out.csv"
     path.write_text(f"train_loss,val_loss\n1.5,{cell}\n1.25,2.25\n1.05,2.05\n")
     found = read_series(path)
-    assert found["train_loss", "step"] == ([1, 2, 3], [1.5, 1.25, 1.05])
-    assert found["val_loss", "step"] == ([2, 3], [2.25, 2.05])
+    assert found["train_loss", "row"] == ([1, 2, 3], [1.5, 1.25, 1.05])
+    assert found["val_loss", "row"] == ([2, 3], [2.25, 2.05])
 
 
 def test_a_header_that_lacks_a_name_shifts_no_column(tmp_path: Path) -> None:
@@ -273,4 +273,4 @@ def test_a_large_unknown_document_is_not_read_whole(
 def test_names_after_a_long_list_are_found(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(json.dumps({"lr": [0.001] * 20000, "loss": [0.5] * 20000}))
-    assert len(read_series(path)["loss", "step"][0]) == 20000
+    assert len(read_series(path)["loss", "row"][0]) == 20000
