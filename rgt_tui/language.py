@@ -106,9 +106,19 @@ AFTER_A_NUMBER = "after a number"
 """The context of nouns in the catalogues: ``error`` alone and in ``3 errors`` can differ."""
 
 
+def translate_in(context: str, text: str) -> str:
+    """Return a text whose translation depends on where it is shown.
+
+    Args:
+        context: A literal, e.g. ``transfer``: a stopped transfer is not a stopped machine.
+        text: English, without values.
+    """
+    return _active_catalogue().pgettext(context, text)
+
+
 def translate_noun(noun: str) -> str:
     """Return a noun that follows a number, with a measure word where the language has one."""
-    return _active_catalogue().pgettext(AFTER_A_NUMBER, noun)
+    return translate_in(AFTER_A_NUMBER, noun)
 
 
 class _Retelling:

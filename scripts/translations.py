@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import re
 import string
 import sys
@@ -221,6 +222,10 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
                         yield one.lineno, literal.partition("   ")[2]
             if name == "how_many":
                 yield from read_noun(node)
+            if name == "translate_in":
+                for context in list_literals(node.args[0]):
+                    for literal in list_literals(node.args[1]):
+                        yield node.lineno, f"{context}{CONTEXT_END}{literal}"
             for place in TEXTS_OF_CALLS.get(name, ()):
                 found = [one.value for one in node.keywords if one.arg == place]
                 if isinstance(place, int):
@@ -403,6 +408,85 @@ def fields_of(text: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
 
 
+SAME_IN_CHINESE = {
+    "平台": "`provider` is the platform's API; the table of terms has one word for both",
+    "关机": "`park` is the verb, `a stop` the same deed as a noun",
+    "密钥": "a secret that is a key",
+    "显存": "`video memory` explains the column, `memory of the GPU` is the same resource",
+    "温度": "`temp` is short for `temperature`",
+    "事件": "the journal is the list of the events",
+    "没有响应": "`no answer` and `does not answer`",
+    "只读": "a key of the evidence is written without the hyphen",
+    "停止": "Lanrui's own label is Chinese",
+}
+"""A translation that several English texts may share although their words differ, and why."""
+
+_FORM_WORDS = frozenset(
+    (
+        "a",
+        "an",
+        "the",
+        "its",
+        "it",
+        "their",
+        "this",
+        "that",
+        "of",
+        "is",
+        "are",
+        "has",
+        "one",
+        "does",
+        "do",
+    )
+)
+_ENDINGS = re.compile(r"(?<=\w{3})(?:ies|ion|ing|ed|es|s|e|y)$")
+
+
+def list_stems(text: str) -> list[str]:
+    """Return the stems of the words of a text that carry meaning, in alphabetical order."""
+    words = re.findall(r"\w+", text.casefold().replace("-", ""))
+    stems = []
+    for word in words:
+        if word not in _FORM_WORDS:
+            while (shorter := _ENDINGS.sub("", word)) != word:
+                word = shorter
+            stems.append(re.sub(r"(.)\1$", r"\1", word))
+    return sorted(stems)
+
+
+def find_merged_texts(texts: Iterable[str], catalogue: Catalog) -> list[str]:
+    """Return a sentence for each group of English texts that are one text in the translation.
+
+    A record that is read back would then depend on the language, and a person could not tell the
+    two apart. Texts with values must differ. Texts without values may be forms of the same words
+    ("the pod", "pods").
+    """
+    groups: dict[tuple[str | None, str], list[str]] = {}
+    for text in texts:
+        message = find_message(catalogue, text)
+        if message is not None and message.string:
+            bare, context = split_context(text)
+            groups.setdefault((context, str(message.string)), []).append(bare)
+    return [
+        f"one translation for {', '.join(map(repr, group))}: {translation!r}"
+        for (_, translation), group in groups.items()
+        if len(group) > 1
+        and translation not in SAME_IN_CHINESE
+        and (
+            any(find_fields(text) for text in group)
+            or any(list_stems(text) != list_stems(group[0]) for text in group)
+        )
+    ]
+
+
+def find_fields(text: str) -> set[str]:
+    """Return the names in braces; none if a brace is not closed."""
+    with contextlib.suppress(ValueError):
+        return fields_of(text)
+    return set()
+
+
 def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
     """Return a sentence for each text that is missing, or that cannot be filled in."""
     faults = []
@@ -426,6 +510,7 @@ def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
             same = True
         if not same:
             faults.append(f"other names in braces than the English: {message.string!r}")
+    faults += find_merged_texts(texts, catalogue)
     known = {split_context(text) for text in texts}
     faults += [
         f"no longer used: {one.id!r}"

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from rgt_tui.model.formats import (
         LEAST,
         SYMBOLS,
+        break_lines,
         format_amount,
         format_duration,
         format_money,
@@ -393,6 +394,7 @@ __all__ = [
     "UnwatchedSpan",
     "WatchConfig",
     "WorkerSums",
+    "break_lines",
     "choose_box_pod",
     "clean_decoded",
     "clean_text",
@@ -449,7 +451,7 @@ __getattr__ = imported_later(
         "kubernetes_pods": "CELLS KUBECTL_CHECKS SSH_ONLY_KEYS JobObject KubernetesPod ListedPods "
         "ObjectMetadata ObjectOwner choose_box_pod implied_pod_keys "
         "read_index_ranges",
-        "formats": "LEAST SYMBOLS pct size memory noun how_many pad_cells wrap_cells "
+        "formats": "LEAST SYMBOLS pct size memory noun how_many pad_cells break_lines wrap_cells "
         "format_duration format_time_ago moment time_of_day parse_seconds format_money "
         "format_amount format_unit_price format_sums quote_name join_names",
         "plain": "INVISIBLE Exact FrozenStruct Secret clean_decoded clean_text "

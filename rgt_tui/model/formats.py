@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rgt_wire import memory_text, size_text
 
@@ -62,23 +61,90 @@ def how_many(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {translate_noun(noun(count, one, many))}"
 
 
-_WIDE = re.compile(
-    "[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6]"
+_WIDE_RANGES = (
+    "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6"
 )
+_WIDE = re.compile(f"[{_WIDE_RANGES}]")
 """A letter that takes two cells of a terminal."""
+
+NO_LINE_START = "，。、；：！？）】》〉」』〕％…”’"
+NO_LINE_END = "（【《〈「『〔“‘"
+"""Punctuation that no line of Chinese starts or ends with (https://www.w3.org/TR/clreq/)."""
+
+_UNIT = re.compile(
+    f"[{NO_LINE_END}]*(?:[{_WIDE_RANGES}]|[^{_WIDE_RANGES}{NO_LINE_END}]+)[{NO_LINE_START}]*"
+    f"|[{NO_LINE_END}]+"
+)
+
+
+def split_units(word: str) -> list[str]:
+    """Return the parts of a word between which a line may break.
+
+    A line may break between two Chinese characters, but not next to punctuation that belongs to
+    one of them.
+    """
+    if word.isascii():
+        return [word]
+    return _UNIT.findall(word)
+
+
+def count_cells(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    return len(text) + len(_WIDE.findall(text))
 
 
 def pad_cells(text: str, width: int) -> str:
     """Return a text with blanks up to a width in cells."""
-    return text + " " * (width - len(text) - len(_WIDE.findall(text)))
+    return text + " " * (width - count_cells(text))
+
+
+def break_lines(
+    text: str, width: int, indent: int = 0, measure: Callable[[str], int] = count_cells
+) -> list[str]:
+    """Return a text in lines of at most `width` cells, broken between words if possible.
+
+    Args:
+        text: One line. Blanks are kept, but not at the end of a line.
+        width: Cells of a line.
+        indent: Blanks before every line but the first.
+        measure: Returns the cells of a text.
+    """
+    rows: list[str] = []
+    row = ""
+    for gap, word in re.findall(r"( *)([^ ]+)", text):
+        for unit in split_units(word):
+            if row and measure(row) + len(gap) + measure(unit) > width:
+                rows.append(row)
+                row = " " * indent + unit
+            else:
+                row += gap + unit
+            gap = ""
+            while measure(row) > width > 0 and len(row) > indent + 1:
+                end = _find_cut(row, width, measure)
+                rows.append(row[:end])
+                row = " " * indent + row[end:]
+    return [*rows, row]
+
+
+def _find_cut(row: str, width: int, measure: Callable[[str], int]) -> int:
+    """Return how many characters of a row without a place to break go into its first line."""
+    fitting = 1
+    while measure(row[: fitting + 1]) <= width:
+        fitting += 1
+    end = fitting
+    while end > 1 and row[end] in NO_LINE_START:
+        end -= 1
+    # A row of nothing but punctuation.
+    if row[end] in NO_LINE_START:
+        return fitting
+    return end
 
 
 def wrap_cells(text: str, width: int, indent: int = 0) -> list[str]:
     """Return the lines of a text, none of them wider than `width` cells."""
-    # The letter that a filler follows counts as two for textwrap.
-    filled = _WIDE.sub("\\g<0>\0", text)
-    rows = textwrap.wrap(filled, width, subsequent_indent=" " * indent)
-    return [row.replace("\0", "") for row in rows]
+    if not text.strip():
+        return []
+    return break_lines(text, max(width, indent + 2), indent)
 
 
 def format_duration(seconds: float | None) -> str:

@@ -507,7 +507,7 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
         if part.proxy_required:
             proxy_text = translate("required")
         else:
-            proxy_text = translate("not required")
+            proxy_text = translate("not needed")
         yield PageRow("proxy", proxy_text)
     yield PageRow("", part.proxy_note or "", RowWeight.ASIDE)
     yield from (PageRow("trap", trap, RowWeight.WARN) for trap in part.traps)

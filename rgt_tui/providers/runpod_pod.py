@@ -241,7 +241,7 @@ async def list_leftovers(
 def _parse_volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
     """Return a network volume, which bills until deleted, whether mounted or not."""
     item = as_object(raw)
-    volume, size = _id_of(http, item, "a network volume"), parse_number(item.get("size"))
+    volume, size = _id_of(http, item, "network volume"), parse_number(item.get("size"))
     per_hour = None
     if size is not None:
         per_hour = network_per_hour(size, str(item.get("type")))
@@ -267,7 +267,7 @@ async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
     found = []
     for raw in await read_list(http, "/v2/serverless", "endpoints", "serverless endpoints"):
         endpoint = as_object(raw)
-        id_ = _id_of(http, endpoint, "a serverless endpoint")
+        id_ = _id_of(http, endpoint, "serverless endpoint")
         summary = as_object(
             as_object((await http.get(f"/v2/serverless/{id_}/workers")).data).get("summary")
         )
@@ -306,7 +306,7 @@ async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Left
     found = []
     for raw in await read_list(http, "/v2/clusters", "clusters", "clusters"):
         cluster = as_object(raw)
-        id_ = _id_of(http, cluster, "a cluster")
+        id_ = _id_of(http, cluster, "cluster")
         size = parse_number(as_object(cluster.get("compute")).get("podCount"))
         if size is None:
             count = translate("an unknown number of")
@@ -332,7 +332,7 @@ async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Left
 def _id_of(http: AccountHttp, item: dict[str, Any], what: str) -> str:
     id_ = item.get("id")
     if not isinstance(id_, str) or not ID.fullmatch(id_):
-        raise _undocumented_error(http, translate("{what} without an id", what=what))
+        raise _undocumented_error(http, translate("a {what} without an id", what=what))
     return id_
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui.health import assess_box
-from rgt_tui.language import translate, translate_noun
+from rgt_tui.language import translate, translate_in, translate_noun
 from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, how_many, training_of
 from rgt_tui.profiles import no_agent, stale_after
 from rgt_tui.ui.box_status import old_mark, status_label
@@ -67,7 +67,7 @@ def curve_parts(
     if settings.smooth:
         smooth = f"{settings.smooth:.2f}"
     else:
-        smooth = translate("off")
+        smooth = translate_in("curve", "off")
     total, shown = len(board.runs) + left_out, board.shown_runs
     boxes = len({each.box for each in board.runs})
     count = translate("{shown} of {runs}", shown=len(shown), runs=how_many(total, "run"))

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from rgt_tui import language
+from rgt_tui.model import wrap_cells
 from rgt_tui.ui import commands
 from rgt_tui.ui.plot import RunKey
 from rgt_tui.ui.widgets import (
@@ -20,6 +21,7 @@ from rgt_tui.ui.widgets import (
     layout_keys,
     text_of,
     width_of,
+    wrap_text,
 )
 from tests.ui.stages import SCREENS, rest, staged
 
@@ -96,3 +98,38 @@ def test_a_legend_is_as_wide_as_its_title() -> None:
     legend = CurveLegend(id="legend")
     legend.show_runs("损失在第九步的值", [], None)
     assert legend.needed_width() == 16 + 2
+
+
+# From GB/T 15834-2011, 5.1: marks that do not stand at the start, and that do not stand at the end,
+# of a line.
+NOT_FIRST = set("。？！，、；：”’）】》〉」』％")
+NOT_LAST = set("“‘（【《〈「『")
+
+
+@pytest.mark.parametrize("width", [9, 20, 33, 76])
+def test_no_line_starts_or_ends_with_the_wrong_punctuation(width: int) -> None:
+    """The translations are the texts; the marks are the standard's."""
+    known = vars(language.load_catalogue("zh_CN"))["_catalog"]
+    sentences = [text for key, text in known.items() if key and cell_len(text) > width]
+    assert len(sentences) > 100
+    for text in sentences:
+        screen = [text_of(row) for row in wrap_text(text.replace("\n", " "), width, most=1000)]
+        printed = wrap_cells(text.replace("\n", " "), width)
+        for rows in (screen, printed):
+            assert "".join(rows).replace(" ", "") == "".join(text.split())
+            assert max(map(cell_len, rows)) <= width, rows
+            # A run of quotes and brackets can be wider than a narrow line.
+            wrong = [row for row in rows[1:] if row[:1] in NOT_FIRST]
+            wrong += [row for row in rows[:-1] if row[-1:] in NOT_LAST]
+            assert wrong == [], rows
+
+
+def test_a_chinese_sentence_fills_its_lines() -> None:
+    rows = wrap_text("GPU 空闲已经有二十分钟（无进程）；仍在计费", 16)
+    assert [text_of(row) for row in rows] == ["GPU 空闲已经有二", "十分钟（无进", "程）；仍在计费"]
+
+
+@pytest.mark.parametrize("text", ["；" * 9, "（" * 9, "a" * 5 + "；" * 5, "，a，b"])
+@pytest.mark.parametrize("width", [1, 2, 3, 7])
+def test_punctuation_alone_is_wrapped_too(text: str, width: int) -> None:
+    assert "".join(text_of(row) for row in wrap_text(text, width)) == text

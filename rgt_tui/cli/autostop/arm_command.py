@@ -482,7 +482,10 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
             ),
         )
     if review is not None and wish.action is EndAction.PARK:
-        yield translate("lost by the park"), review.lost or (translate("nothing, by the profile"),)
+        yield (
+            translate("lost by the park"),
+            review.lost or (translate("nothing, according to the profile"),),
+        )
         yield translate("only copy"), found.erased_results
         yield "kept", review.kept or ("nothing",)
         yield translate("keeps billing"), review.keeps_billing or (translate("nothing found"),)

@@ -186,7 +186,7 @@ async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Pa
     except OSError as error:
         print_error(
             translate(
-                "{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error
+                "cannot write {path}: {strerror}", path=path, strerror=error.strerror or error
             )
         )
         return FAILED

@@ -101,7 +101,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
             folder=folder,
         ),
     )
-    with wait_indicator(translate("waiting for the pod of {job} …", job=route.job)):
+    with wait_indicator(translate("waiting for a pod of {job} …", job=route.job)):
         # --probe: the same wait for a beginning as on a machine.
         state, end = await _wait_for_pod(job, spec, arguments.probe)
     _print_rows(arguments, f"{spec.name}: pod    {state}")
@@ -143,7 +143,7 @@ async def start_reader(arguments: RunArguments, spec: BoxSpec) -> int:
     loop = asyncio.get_running_loop()
     until, state = loop.time() + arguments.probe, ""
     try:
-        with wait_indicator(translate("waiting for the pod of {job} …", job=pod)):
+        with wait_indicator(translate("waiting for a pod of {job} …", job=pod)):
             while not state:
                 try:
                     connection = await connect_box(spec)

@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
-from rgt_tui.language import translate
+from rgt_tui.language import translate, translate_in
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
@@ -208,7 +208,7 @@ class HelpPanel(LineWidget):
         if self._place:
             title = translate("{place}: keys", place=translate(self._place))
         else:
-            title = translate("keys")
+            title = translate_in("keyboard", "keys")
         if self._without:
             title += translate(
                 "  1 key hidden: no use here"

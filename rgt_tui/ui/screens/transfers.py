@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import PullResult
-from rgt_tui.language import translate
+from rgt_tui.language import translate, translate_in
 from rgt_tui.model import BoxState, FleetState, how_many, moment
 from rgt_tui.ui.box_pulls import KEPT_FILES, BoxPull, BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText
@@ -170,8 +170,10 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
             first = translate(pull.progress.phase)
         return g.ok, Tone.TEXT, first
     # Before the result, which only says that not all files arrived.
-    if pull.stopped or pull.cut_off:
-        return g.warn, Tone.WARN, translate("cut off") if pull.cut_off else translate("stopped")
+    if pull.cut_off:
+        return g.warn, Tone.WARN, translate("cut off")
+    if pull.stopped:
+        return g.warn, Tone.WARN, translate_in("transfer", "stopped")
     if pull.end is not None and pull.end.whole:
         return g.check, Tone.PROVED, translate("complete")
     return g.trouble, Tone.TROUBLE, translate("incomplete")

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import break_lines, clean_text
 from rgt_tui.ui.notation import current_glyphs
 
 
@@ -246,21 +246,7 @@ def wrap_text(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100)
 
 @lru_cache(maxsize=512)
 def _wrap_rows(text: str, width: int) -> tuple[str, ...]:
-    rows: list[str] = []
-    row = ""
-    for word in clean_text(text).split(" "):
-        if row and cell_len(row) + 1 + cell_len(word) > width:
-            rows.append(row)
-            row = word
-        else:
-            row = f"{row} {word}" if row else word
-        while cell_len(row) > width > 0:
-            # A first character that is wider than the room yields an empty part before it.
-            first = next(part for part in chop_cells(row, width) if part)
-            rows.append(first)
-            row = row[len(first) :]
-    rows.append(row)
-    return tuple(rows)
+    return tuple(break_lines(clean_text(text).lstrip(" "), width, measure=cell_len))
 
 
 def label_lines(

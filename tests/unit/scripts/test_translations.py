@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ast
+import collections
 import re
 from pathlib import Path
 
 import pytest
+from babel.messages.catalog import Catalog
 from rich.cells import cell_len
 
 from rgt_tui import language as texts
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 from scripts.translations import (
     CODE,
+    SAME_IN_CHINESE,
     collect_texts,
+    find_merged_texts,
     list_catalogues,
     list_faults,
     list_literals,
     list_sentences,
     read_catalogue,
+    split_context,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -195,3 +200,41 @@ def test_no_sentence_of_a_translated_part_is_in_english_alone() -> None:
                     found.append(f"{module.relative_to(ROOT)}:{line}: {text}")
     assert found == [], "give it to `translate`, or say in NOT_FOR_A_PERSON why it stays English"
     assert used == NOT_FOR_A_PERSON.keys()
+
+
+def catalogue_of(translations: dict[str, str]) -> Catalog:
+    made = Catalog(locale="zh_CN")
+    for text, translation in translations.items():
+        bare, context = split_context(text)
+        made.add(bare, translation, context=context)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "translation", "is_fault"),
+    [
+        ("{box} stops", "{box} is stopped", "{box} 停止", True),
+        ("the pod of {job}", "a pod of {job}", "{job} 的 pod", True),
+        ("halted", "paused", "已暂停", True),
+        ("lost", "loses", "丢失", True),
+        ("the disk", "disks", "磁盘", False),
+        ("training process", "training processes", "训练进程", False),
+        ("a reboot of the host", "host reboots", "主机重启", False),
+        ("transfer\x04stopped", "parked", "已关机", False),
+        ("a brace { of a shell", "braces { of shells", "花括号", False),
+    ],
+)
+def test_two_english_texts_are_not_one_in_chinese(
+    first: str, second: str, translation: str, is_fault: bool
+) -> None:
+    """Words that differ in meaning, and every text with values, have a translation of their own."""
+    pair = {first: translation, second: translation}
+    assert bool(find_merged_texts(pair, catalogue_of(pair))) is is_fault
+
+
+def test_a_translation_that_texts_may_share_is_still_shared() -> None:
+    """An entry of the list of exceptions that is no longer needed would hide a later fault."""
+    (path,) = list_catalogues()
+    catalogue = read_catalogue(path)
+    shared = collections.Counter(str(one.string) for one in catalogue if one.id)
+    assert [text for text in SAME_IN_CHINESE if shared[text] < 2] == []

@@ -166,7 +166,7 @@ class LossPane(CurvePlot):
         try:
             await asyncio.to_thread(importlib.import_module, BOARD)
         except ImportError as error:
-            self._failed = translate("cannot be drawn: {error}", error=error)
+            self._failed = translate("this cannot be drawn: {error}", error=error)
         else:
             if self._run is not None and self._run.series.get(METRIC):
                 self._feed_board(self._run)
