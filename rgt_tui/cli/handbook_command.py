@@ -126,9 +126,9 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
         if fix.command is not None:
             yield f"   `{fix.command}`"
     yield ""
-    yield translate("**Symptom.** {what}", what=page.symptom)
+    yield translate("**Symptom.** {what}", what=translate(page.symptom))
     yield ""
-    yield translate("**Cause.** {what}", what=page.cause)
+    yield translate("**Cause.** {what}", what=translate(page.cause))
     if page.beats:
         yield ""
         yield translate("More exact than {beats}.", beats=", ".join(page.beats))

@@ -141,8 +141,8 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
     made.append(PaneSection(make_line(translate("fix")), rows))
     made += [_proof_section(one, page, width, tone) for one in found]
     about = [
-        *label_lines("seen", page.symptom, width, pad=7, most=12),
-        *label_lines("cause", page.cause, width, pad=7, most=12),
+        *label_lines("seen", translate(page.symptom), width, pad=7, most=12),
+        *label_lines("cause", translate(page.cause), width, pad=7, most=12),
     ]
     made.append(PaneSection(make_line(translate("why")), about))
     if page.beats:

@@ -100,6 +100,13 @@ def test_a_finding_is_told_in_chinese(tmp_path: Path) -> None:
     assert "No space left on device" in found, "what the program said stays as it was"
 
 
+def test_a_page_says_its_cause_in_chinese() -> None:
+    """The explanation is what a person opens a page for."""
+    shown = run_rgt("handbook", "SHP1", language="zh_CN")
+    (cause,) = [line for line in shown.splitlines() if line.startswith("**原因。**")]
+    assert re.search(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", cause) is None, cause
+
+
 def test_names_in_the_key_line_stay_short() -> None:
     translated = texts.load_catalogue("zh_CN").gettext
     most_cells = 14
