@@ -16,6 +16,7 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_lines
+from rgt_tui.cli.set_up.pasted_address import NotSshAddress, parse_target
 from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
 from rgt_tui.files import note_written, working_directory
 from rgt_tui.fleet.config import (
@@ -29,167 +30,9 @@ from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, FleetFileSource
 from rgt_tui.fleet.config.trusted import default_path, renew_trust
 from rgt_tui.language import translate
-from rgt_tui.model import Profile, pasted_tunnel
+from rgt_tui.model import Profile
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, HostRequest, resolve_host, scan_config, surroundings
-
-# From ssh(1) of OpenSSH 9: needed to skip the values of options that rgt ignores.
-VALUED = "BbcDEeFIiJLlmOoPpQRSWw"
-"""Options of OpenSSH's ssh that take a value."""
-# Of ssh -o; all others belong into ssh_config.
-OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname": "host"}
-
-
-class NotSshAddress(ValueError):
-    """The pasted text is no address of a box; the message says why."""
-
-
-def parse_target(text: str) -> dict[str, Any]:
-    """Parse a host or an ssh command.
-
-    Returns a dict with ``host`` and, if given, ``port``, ``user``, ``identity``, ``ssh_config`` and
-    ``tunnels``.
-
-    Args:
-        text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
-
-    Raises:
-        NotSshAddress: It has another form.
-    """
-    try:
-        # As the shell would: consoles of vendors show commands with quoted options.
-        parts = shlex.split(text)
-    except ValueError as error:
-        raise NotSshAddress(f"{text!r}: {error}") from error
-    if not parts:
-        raise NotSshAddress(translate("no host is named"))
-    # "ssh" alone may be the name of a host.
-    if re.search(r"(?:^|/)ssh$", parts[0]) and len(parts) > 1:
-        return _parse_ssh_command(parts[1:])
-    if len(parts) > 1:
-        raise NotSshAddress(
-            translate(
-                "{words!r} is neither a host nor an ssh command; put the command in quotes",
-                words=text,
-            )
-        )
-    return _parse_address(parts[0])
-
-
-def _parse_ssh_command(words: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    target: dict[str, Any] | None = None
-    words = list(words)
-    # Words after the host that are no options are a remote command, which a box does not have.
-    while words and (target is None or words[0].startswith("-")):
-        word = words.pop(0)
-        if word == "--":
-            continue
-        if not word.startswith("-"):
-            target = _parse_address(word)
-            continue
-        for key, value in _parse_option(word, words):
-            if key == "tunnels":
-                found.setdefault(key, []).append(value)
-            else:
-                # As in ssh: the first value of an option wins.
-                found.setdefault(key, value)
-    if target is None:
-        raise NotSshAddress(translate("the ssh command names no host"))
-    return target | found
-
-
-def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
-    """Parse one word of options, such as ``-p``, ``-p40022``, ``-tA``.
-
-    Takes its value from `rest`.
-    """
-    # Letters without a value may be combined (-tA), the last one may have a value (-Np40022).
-    for place, letter in enumerate(word[1:], 1):
-        if letter not in VALUED:
-            continue
-        value = word[place + 1 :]
-        if not value:
-            if not rest:
-                raise NotSshAddress(translate("-{letter} needs a value", letter=letter))
-            value = rest.pop(0)
-        if letter == "p":
-            return [("port", _parse_port(value))]
-        if letter == "l":
-            return [("user", value)]
-        if letter == "i":
-            return [("identity", value)]
-        # Kept as the box's own file: its alias may have no meaning in the usual one.
-        if letter == "F":
-            return [("ssh_config", value)]
-        if letter == "o":
-            return _parse_long_option(value)
-        if letter in "LD":
-            tunnel = pasted_tunnel(letter, value)
-            if tunnel is None:
-                return []
-            return [("tunnels", str(tunnel))]
-        # Refused, not ignored: without its jump host the box would look unreachable. A box names no
-        # jump host itself, because ssh_config also has that host's user and key.
-        if letter == "J":
-            raise NotSshAddress(
-                translate(
-                    "-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump "
-                    "{value}), then: rgt add NAME ALIAS",
-                    value=value,
-                )
-            )
-        return []
-    return []
-
-
-def _parse_long_option(value: str) -> list[tuple[str, Any]]:
-    # ssh accepts Name=value and "Name value".
-    name, _, text = re.sub(r"\s*[= ]\s*", "=", value.strip(), count=1).partition("=")
-    key = OPTIONS.get(name.lower())
-    if name.lower() in ("proxyjump", "proxycommand"):
-        raise NotSshAddress(
-            translate(
-                "-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS",
-                name=name,
-            )
-        )
-    if key is None:
-        return []
-    return [(key, _parse_port(text) if key == "port" else text)]
-
-
-def _parse_address(text: str) -> dict[str, Any]:
-    uri = re.fullmatch(r"ssh://(.*?)/?", text)
-    body = uri.group(1) if uri else text
-    user, at, host = body.rpartition("@")
-    found: dict[str, Any] = {}
-    literal = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", host)
-    if literal:
-        host, port = literal.group(1), literal.group(2)
-    # Two colons or more without brackets: an IPv6 address.
-    elif host.count(":") == 1:
-        host, _, port = host.partition(":")
-        if not port:
-            raise NotSshAddress(translate("{words!r} has an empty port", words=text))
-    else:
-        port = None
-    # A host that begins with "-" would be read as an option by ssh.
-    if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
-        raise NotSshAddress(translate("{words!r} is not a host", words=text))
-    found["host"] = host
-    if port is not None:
-        found["port"] = _parse_port(port)
-    if user:
-        found["user"] = user
-    return found
-
-
-def _parse_port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise NotSshAddress(translate("{words!r} is not a port", words=text))
-    return int(text)
-
 
 # Of the keys in the file, the most important first.
 ORDER = (
@@ -387,7 +230,8 @@ def make_absolute(path: str) -> str:
 def run_add(arguments: AddArguments) -> int:
     """Add the box; return the exit code."""
     try:
-        values = parse_target(arguments.target)
+        left_out: list[str] = []
+        values = parse_target(arguments.target, left_out)
     except NotSshAddress as error:
         print_error(error)
         return USAGE
@@ -405,6 +249,8 @@ def run_add(arguments: AddArguments) -> int:
     for where in there if values.get("user") != Path.home().name else ():
         if hint := hint_expanded_tilde(where):
             print_error(translate("{where} is a path on the box{hint}", where=where, hint=hint))
+    for line in left_out:
+        print_error(line)
     return write_boxes(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
 
 

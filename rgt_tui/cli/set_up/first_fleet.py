@@ -10,12 +10,11 @@ from typing import Any
 
 from rgt_tui.cli.set_up.adding import (
     ORDER,
-    NotSshAddress,
     guess_profile,
     host_tables,
     make_absolute,
-    parse_target,
 )
+from rgt_tui.cli.set_up.pasted_address import NotSshAddress, parse_target
 from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount
 from rgt_tui.fleet.config import (
     FleetConfig,
@@ -127,7 +126,8 @@ class FirstFleet:
     async def paste(self, text: str) -> str:
         """Write one box, named after the valid part of its host's name."""
         try:
-            values = parse_target(text.strip())
+            left_out: list[str] = []
+            values = parse_target(text.strip(), left_out)
         except NotSshAddress as error:
             raise FleetFileError(str(error)) from error
         for key in ("identity", "ssh_config"):
@@ -135,7 +135,8 @@ class FirstFleet:
                 values[key] = make_absolute(values[key])
         if (guess := guess_profile(values["host"])) is not None:
             values["profile"] = guess
-        return await self._write_tables({box_name(values["host"]): values})
+        written = await self._write_tables({box_name(values["host"]): values})
+        return "; ".join((written, *left_out))
 
     async def _write_tables(self, tables: Mapping[str, Mapping[str, Any]]) -> str:
         ordered = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.set_up.adding import NotSshAddress, guess_profile, parse_target
+from rgt_tui.cli.set_up.adding import guess_profile
+from rgt_tui.cli.set_up.pasted_address import NotSshAddress, parse_target
 
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("lab-a100", {"host": "lab-a100"}),
@@ -37,6 +38,9 @@ TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("ssh -NT h tmux attach -p 3", {"host": "h"}),
     ("ssh -F my.conf gate", {"host": "gate", "ssh_config": "my.conf"}),
     ("ssh", {"host": "ssh"}),
+    ("sshpass -p 'a b' ssh -p 22 me@h", {"host": "h", "port": 22, "user": "me"}),
+    ("SSHPASS=x sshpass -e ssh me@h", {"host": "h", "user": "me"}),
+    ("/usr/bin/sshpass -f/tmp/p -v /usr/bin/ssh h", {"host": "h"}),
 ]  # fmt: skip
 
 
@@ -59,6 +63,8 @@ def test_taken(text: str, expected: dict[str, Any]) -> None:
         ("ssh -J gate box", "ProxyJump gate"),
         ("ssh -o ProxyCommand='nc %h %p' box", "ProxyCommand"),
         ("'open", "closing"),
+        ("sshpass -p secret scp a h:", "no ssh command"),
+        ("sshpass -p", "no ssh command"),
         ("-oProxyCommand=x", "not a host"),
     ],
 )
@@ -66,6 +72,41 @@ def test_refused_with_the_reason(text: str, word: str) -> None:
     with pytest.raises(NotSshAddress) as error:
         parse_target(text)
     assert word.lower() in str(error.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ssh me@h", []),
+        ("ssh -NTv -q -o LogLevel=ERROR -o RequestTTY=no me@h", []),
+        ("ssh me@h nvidia-smi -L", ["'nvidia-smi -L'", "rgt exec NAME"]),
+        ("ssh -t me@h 'cd /a b && ./run.sh'", ["cd /a b && ./run.sh", "rgt exec NAME"]),
+        ("ssh -o StrictHostKeyChecking=no me@h", ["StrictHostKeyChecking=no", "asks once"]),
+        (
+            "ssh -oUserKnownHostsFile=/dev/null -o 'StrictHostKeyChecking off' me@h",
+            ["UserKnownHostsFile=/dev/null, -o StrictHostKeyChecking=off", "asks once"],
+        ),
+        (
+            "ssh -o serveraliveinterval=30 -4 -c aes256-ctr me@h",
+            ["serveraliveinterval=30, -4, -c aes256-ctr", "~/.ssh/config", "rgt add NAME ALIAS"],
+        ),
+        ("ssh -A -o SendEnv=X -R 80:a:80 h", ["-A, -o SendEnv=X, -R 80:a:80", "does not use"]),
+        ("ssh -L /tmp/s:/x h", ["-L /tmp/s:/x", "does not use"]),
+        ("sshpass -p secret ssh -p 22 me@h", ["sshpass", "in memory", "ssh-copy-id -p 22 me@h"]),
+    ],
+)
+def test_what_is_left_out_is_named_with_the_reason(text: str, words: list[str]) -> None:
+    left_out: list[str] = []
+    parse_target(text, left_out)
+    assert all(any(word in line for line in left_out) for word in words), left_out
+    assert bool(left_out) == bool(words)
+    assert "secret" not in " ".join(left_out)
+
+
+def test_a_password_is_not_repeated_in_an_error() -> None:
+    with pytest.raises(NotSshAddress) as error:
+        parse_target("sshpass -p secret scp a h:")
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
