@@ -233,6 +233,22 @@ def is_evaluation(name: str) -> bool:
     return not EVALUATION.isdisjoint(re.findall(r"[a-z]+", _CAMEL.sub(" ", name).lower()))
 
 
+_OF_POLICIES = frozenset("kl approxkl entropy clipfrac margin margins advantage advantages".split())
+"""Words of figures that have the role of a reward, but only describe the policy."""
+
+
+def display_rank(name: str) -> int:
+    """Return how early a figure is shown: 0 a reward, 1 a loss, 2 another measure, 3 others."""
+    role = role_of(name)
+    if role == REWARD and _OF_POLICIES.isdisjoint(re.split(r"[^a-z]+", name.lower())):
+        return 0
+    if role == LOSS:
+        return 1
+    if role in MEASURES:
+        return 2
+    return 3
+
+
 def best_is_highest(name: str) -> "bool | None":
     """Return whether a higher value is better; None if the name does not say."""
     role = role_of(name)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import plotext
+from rgt_wire.metric_roles import display_rank
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE
@@ -32,7 +33,7 @@ from rgt_tui.model import (
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
-"""Series that are plotted by default, if they exist; otherwise the first one is."""
+"""Losses that are plotted by default, before any other; see `chosen_series`."""
 ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
 LARGEST, SMALLEST = 1e300, 1e-300
 """The plot subtracts values and multiplies them by powers of ten, which must not overflow."""
@@ -352,7 +353,15 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
                 metrics=", ".join(run.metrics),
             )
         )
-    return list(wanted or [name for name in USUAL if name in run.metrics] or list(run.metrics)[:1])
+    if wanted:
+        return list(wanted)
+    ranked = sorted(run.metrics, key=display_rank)
+    # More curves than these are hard to distinguish.
+    rewards = [name for name in ranked if display_rank(name) == 0][:2]
+    losses = [name for name in USUAL if name in run.metrics]
+    if not losses:
+        losses = [name for name in ranked if display_rank(name) == 1][:3]
+    return rewards + losses or ranked[:1]
 
 
 def draw_plot(

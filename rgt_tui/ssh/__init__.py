@@ -25,6 +25,7 @@ from rgt_tui.ssh.box_transport import (
     NoPython,
     PasswordExpired,
     ProbeFailed,
+    RestrictedShell,
     Unreachable,
     transport_name,
 )
@@ -169,6 +170,7 @@ __all__ = [
     "Person",
     "ProbeFailed",
     "RemoteCommandResult",
+    "RestrictedShell",
     "ShellProbe",
     "SshHost",
     "StartUpCost",

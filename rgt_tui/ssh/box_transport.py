@@ -148,7 +148,20 @@ class NoCommands(BoxError):
 
 
 class CommandNotRun(NoCommands):
-    """The login shell ended before it ran the command: mostly a start-up file is the cause."""
+    """The login shell ended before it ran the command: mostly a start-up file is the cause.
+
+    Args:
+        message: The message.
+        said: The shell's own output, as far as it is known.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said
+
+
+class RestrictedShell(NoCommands):
+    """The login shell runs only some commands, or none."""
 
 
 class ProbeFailed(BoxError):

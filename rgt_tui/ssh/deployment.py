@@ -15,7 +15,7 @@ from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text, is_exact_path
 from rgt_tui.ssh.box_transport import BoxTransport, DeployFailed, NoPython
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
-from rgt_tui.ssh.login_shell import quote_words
+from rgt_tui.ssh.login_shell import quote_words, refuse_restricted
 from rgt_tui.ssh.remote_command import run_command, run_first_script
 from rgt_tui.ssh.ssh_config import NO_AGENT
 
@@ -160,6 +160,7 @@ async def deploy_agent(
     )
     row = _find_answer(written.out)
     if written.status != 0 or row is None:
+        refuse_restricted(written.words)
         raise DeployFailed(
             translate(
                 "cannot write the agent to {path}: {words}",

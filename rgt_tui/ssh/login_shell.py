@@ -26,6 +26,7 @@ from rgt_tui.ssh.box_transport import (
     BoxTransport,
     CommandNotRun,
     PasswordExpired,
+    RestrictedShell,
 )
 
 MARKER = "RGT-COMMAND-BEGINS"
@@ -188,6 +189,22 @@ EXPIRED = re.compile(
 """sshd's own messages, which it does not translate, and PAM's."""
 
 
+RESTRICTED = re.compile(
+    r"\b(?:rbash|rksh|rzsh): |: restricted\b|\brestricted by |forbidden (?:command|path|character)|"
+    r"account is currently not available|fatal: unrecognized command|git shell is not enabled",
+    re.IGNORECASE,
+)
+"""Messages of bash, ksh and zsh in restricted mode, lshell, rssh, nologin and git-shell."""
+
+
+def refuse_restricted(text: str) -> None:
+    """Raise `RestrictedShell` if `text` is the message of a restricted shell."""
+    if RESTRICTED.search(text):
+        raise RestrictedShell(
+            translate("the box's login shell is restricted; its output: {words}", words=text)
+        )
+
+
 def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxError:
     """Return the error for a login shell that ended before the command.
 
@@ -219,7 +236,7 @@ def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxErro
         )
     if text:
         message += f"; its output: {text}"
-    return CommandNotRun(message)
+    return CommandNotRun(message, text)
 
 
 def _encode_command(command: str) -> Any:

@@ -38,6 +38,7 @@ from rgt_tui.ssh.login_shell import (
     quote_file_name,
     read_start_up_files,
     reads_commands_from_stdin,
+    refuse_restricted,
     set_plain_commands,
     set_stdin_shell,
     split_start_up_files,
@@ -435,6 +436,7 @@ async def run_first_script(
             raise
         if not needs_sh and await _runs_without_sh(connection, error):
             return RemoteCommandResult(0, b"", "")
+        refuse_restricted(error.said)
         first = error
     except CommandFailed as error:
         if start_up_cost(connection) is not None:  # a command has begun
@@ -460,7 +462,10 @@ async def run_first_script(
         elif program := name_replacing_program(str(first)):
             cause = f"{unknown} starts {program}: put {GUARD} in front of that line"
         elif "its output" not in str(first):
-            cause = f"{unknown} probably ends it: put {GUARD} in its first line"
+            cause = (
+                "a forced command (ForceCommand in sshd_config, command= in authorized_keys) or "
+                f"{unknown} probably ends it: put {GUARD} in the first line of such a file"
+            )
         else:
             raise first from None
         raise CommandNotRun(f"{first}; {cause}") from None
@@ -546,7 +551,9 @@ async def _run_checked(
     if SHELL_ANSWERS.encode() not in done.out.splitlines():
         # A shell's codes for "cannot execute" and "not found".
         if done.status in (126, 127):
-            raise _ShNotFound(f"the box's login shell cannot start sh; its output: {done.words}")
+            raise _ShNotFound(
+                f"the box's login shell cannot start sh; its output: {done.words}", done.words
+            )
         raise CommandNotRun(
             translate(
                 "the box runs no commands: its start-up files start a program that reads the input "

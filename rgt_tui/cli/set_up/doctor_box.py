@@ -45,6 +45,7 @@ from rgt_tui.ssh import (
     NoCommands,
     NoPython,
     PausableDeadline,
+    RestrictedShell,
     SshHost,
     StartUpCost,
     StartUpTrace,
@@ -476,32 +477,8 @@ class BoxDoctor:
         pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
             deployed = await deploy_agent(connection, build_agent(), pythons)
-        except AuthFailed as error:
-            self._add_finding(
-                "shell", DoctorStatus.FAIL, str(error), translate("change the password there")
-            )
-            return None
-        # The order matters: the first three are about the shell, and the last ones about what it
-        # started.
-        except CommandFailed as error:
-            self._add_finding(
-                "shell",
-                DoctorStatus.FAIL,
-                str(error),
-                translate("put {guard} in front of the slow line there", guard=GUARD),
-            )
-            return None
-        except CommandNotRun as error:
-            # The error already says where the guard belongs.
-            if GUARD in str(error):
-                advice = ""
-            else:
-                advice = translate(
-                    "if a start-up file ends or replaces the shell, put {guard} in front of that "
-                    "line; on a platform with proxied SSH, use its full SSH (a public port)",
-                    guard=GUARD,
-                )
-            self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
+        except (AuthFailed, CommandFailed, NoCommands) as error:
+            self._add_finding("shell", DoctorStatus.FAIL, str(error), _advise_on_shell(error))
             return None
         except NoPython as error:
             await self._check_shell(connection)
@@ -513,12 +490,6 @@ class BoxDoctor:
             if self._spec.python == NO_AGENT:
                 status, advice = DoctorStatus.WARN, ""
             self._add_finding("python", status, str(error), advice)
-            return None
-        except NoCommands as error:
-            advice = translate(
-                "use the platform's full SSH (a public port) instead of its proxied one"
-            )
-            self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
             return None
         except DeployFailed as error:
             await self._check_shell(connection)
@@ -574,6 +545,11 @@ class BoxDoctor:
         text = translate("its start-up files {found}", found=" and ".join(found))
         if named:
             text += f": {', '.join(named)}"
+        elif replaced:
+            text = translate(
+                "a forced command of sshd (ForceCommand, command=) or a start-up file replaces the "
+                "login shell"
+            )
         self._add_finding(
             "shell",
             DoctorStatus.WARN,
@@ -721,6 +697,30 @@ class BoxDoctor:
 
 
 # Recorders on a box that are no longer needed, and the commands that stop them.
+
+
+def _advise_on_shell(error: AuthFailed | CommandFailed | NoCommands) -> str:
+    """Return the next step where the login shell runs no commands."""
+    if isinstance(error, AuthFailed):
+        return translate("change the password there")
+    if isinstance(error, CommandFailed):
+        return translate("put {guard} in front of the slow line there", guard=GUARD)
+    if isinstance(error, RestrictedShell):
+        return translate(
+            "rgt needs a shell that runs any command: ask for one, or name another login "
+            "(`user` in the fleet file)"
+        )
+    if not isinstance(error, CommandNotRun):
+        return translate("use the platform's full SSH (a public port) instead of its proxied one")
+    # The error already says where the guard belongs.
+    if GUARD in str(error):
+        return ""
+    return translate(
+        "if sshd runs a fixed command for this key or user (ForceCommand, command=), use another "
+        "one; if a start-up file ends or replaces the shell, put {guard} in front of that line; "
+        "on a platform with proxied SSH, use its full SSH (a public port)",
+        guard=GUARD,
+    )
 
 
 async def _trace_start_up_files(connection: BoxTransport, command: str) -> StartUpTrace:

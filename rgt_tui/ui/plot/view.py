@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
+from rgt_wire.metric_roles import display_rank
 
 from rgt_tui.model import EPOCH, TIME, FrozenStruct, RunState
 
@@ -272,6 +273,12 @@ class PlotSettings(FrozenStruct):
 
 
 def metrics_of(runs: Iterable[RunState]) -> list[str]:
-    """Return the metrics that any run has points of, the usual ones first."""
+    """Return the metrics that any run has points of, the usual ones first.
+
+    Without a loss, rewards and other measures come before the learning rate.
+    """
     found = {name for run in runs for name, series in run.series.items() if len(series)} - NO_CURVE
-    return [name for name in PREFERRED if name in found] + sorted(found - set(PREFERRED))
+    names = [name for name in PREFERRED if name in found] + sorted(found - set(PREFERRED))
+    if "loss" not in found:
+        names.sort(key=display_rank)
+    return names

@@ -437,3 +437,39 @@ async def test_a_syntax_error_is_reported_as_the_shell_reports_it(
                 await pass_through(connection, "echo user-command; if (")
             assert "runs no commands" not in str(caught.value)
             assert (await pass_through(connection, "exit 7")).status == 7
+
+
+RBASH = 'exec rbash -c "$SSH_ORIGINAL_COMMAND"'
+RESTRICTED = {
+    "paths": RBASH,
+    "no sh": f"mkdir -p bin; ln -sf /bin/ls bin; PATH=$PWD/bin; {RBASH.replace('rbash', '/bin/rbash')}",
+    "nologin": "echo 'This account is currently not available.'; exit 1",
+    "git-shell": "echo \"fatal: unrecognized command 'sh -s'\" >&2; exit 128",
+}
+MENUS = {
+    "menu": "echo 'welcome to the menu'",
+    "refuses": "echo 'only backups here' >&2; exit 1",
+    "silent": "exit 0",
+    "shell": "exec bash",
+}
+
+
+@pytest.mark.parametrize("name", RESTRICTED)
+async def test_a_restricted_shell_is_named_as_such(name: str, tmp_path: Path) -> None:
+    with box(tmp_path, wrapper=f"cd {tmp_path}; {RESTRICTED[name]}") as spec:
+        found = await BoxDoctor(spec, HostKeyPolicy.ASK).run_checks(120)
+    (failed,) = [finding for finding in found if finding.status is DoctorStatus.FAIL]
+    assert failed.id.endswith(".shell")
+    assert "restricted" in failed.text
+    assert "`user`" in failed.advice
+    assert "inodes" not in failed.advice
+    assert "[[" not in failed.text + failed.advice
+
+
+@pytest.mark.parametrize("name", MENUS)
+async def test_a_forced_command_comes_before_start_up_files(name: str, tmp_path: Path) -> None:
+    with box(tmp_path, wrapper=MENUS[name]) as spec:
+        finding = await shell_finding(spec)
+    assert finding.status is not DoctorStatus.OK
+    said = f"{finding.text} {finding.advice}"
+    assert said.index("ForceCommand") < said.index("start-up file"), said

@@ -12,6 +12,7 @@ from rgt_tui.cli import chosen_run, chosen_series, draw_plot, for_output
 from rgt_tui.cli import curves as command_curves
 from rgt_tui.cli.watch_arguments import CurvesArguments
 from rgt_tui.model import BoxState, RunState, Series
+from rgt_tui.ui.plot import metrics_of
 from tests.unit.cli.test_status_line import box
 
 
@@ -142,3 +143,41 @@ async def test_brackets_in_the_name_of_a_run_are_no_pattern(
     found = CurvesArguments(box="lab", run="lr[0.1]-s?", metrics=[], json=True, band="std")
     assert await command_curves._print_over_seeds([], found) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == ["lr[0.1]-s0", "lr[0.1]-s1"]
+
+
+PPO = {
+    "lr": [3e-4],
+    "approx_kl": [0.01],
+    "entropy_loss": [-0.5],
+    "ep_len_mean": [200.0],
+    "ep_rew_mean": [21.0],
+    "fps": [900.0],
+    "policy_gradient_loss": [-0.01],
+    "value_loss": [33.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        (PPO, ["ep_rew_mean", "entropy_loss", "policy_gradient_loss", "value_loss"]),
+        ({"lr": [1.0], "episodic_return": [1.0]}, ["episodic_return"]),
+        (
+            {"loss": [1.0], "val_loss": [1.0], "lr": [1.0], "rollout/ep_rew_mean": [1.0]},
+            ["rollout/ep_rew_mean", "loss", "val_loss"],
+        ),
+        ({"lr": [1.0], "loss": [1.0], "acc": [1.0]}, ["loss"]),
+        ({"lr": [1.0], "grad_norm": [1.0], "mIoU": [1.0]}, ["mIoU"]),
+        ({"lr": [1.0], "grad_norm": [1.0]}, ["lr"]),
+        ({}, []),
+    ],
+)
+def test_rewards_and_losses_are_plotted_first(
+    series: dict[str, list[float]], expected: list[str]
+) -> None:
+    assert chosen_series(run(**series), None) == expected
+
+
+def test_the_screen_begins_with_them_too() -> None:
+    assert metrics_of([run(**PPO)])[:2] == ["ep_rew_mean", "entropy_loss"]
+    assert metrics_of([run(lr=[1.0], loss=[1.0], acc=[1.0])]) == ["loss", "lr", "acc"]
