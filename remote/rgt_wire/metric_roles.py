@@ -87,7 +87,14 @@ _POSITIONS = {
                 "total_train_updates"
             ),
         ),
-        (2, "step", "total_timesteps totalenvinteracts totalenvsteps"),
+        (
+            2,
+            "step",
+            (
+                "total_timesteps totalenvinteracts totalenvsteps t_env env_steps envsteps "
+                "environment_steps num_env_steps"
+            ),
+        ),
         (
             3,
             "step",
@@ -184,10 +191,9 @@ NO_VALUES = frozenset(
     ).split()
 )
 """Names of numbers that say where and when, not how well."""
-PLAIN = frozenset(
+PLAIN = EVALUATION.union(
     (
-        "loss train training total overall all sum avg average mean reduced lm current step batch "
-        "val valid validation eval test dev"
+        "loss train training total overall all sum avg average mean reduced lm current step batch"
     ).split()
 )
 """Words that do not make a loss one of several parts."""

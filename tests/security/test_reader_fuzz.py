@@ -269,8 +269,9 @@ def number_rows(rng: random.Random) -> bytes:
 
 FAMILIES: dict[str, Make] = {
     **dict.fromkeys(("rgt", "jsonl", "llamafactory", "mmengine", "detectron2", "verl"), json_lines),
-    **dict.fromkeys(("csv", "lightning", "ultralytics", "keras", "deepspeed"), table),
+    **dict.fromkeys(("csv", "lightning", "ultralytics", "keras", "deepspeed", "optuna"), table),
     "torchtune": console,
+    "yolo": number_rows,
     "console": console,
     "tensorboard": event_file,
     "tensorboard_dir": event_file,

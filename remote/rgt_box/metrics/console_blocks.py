@@ -79,7 +79,8 @@ _SINGLE = re.compile(r"(?<=\.\d)f0\b|(?<=\.\d\d)f0\b|(?<=\d{3})f0\b")
 _SLASHED = re.compile(r"(\d\.\d{1,12})/(?=\d{1,12}\.\d)")
 """Several numbers for several names: ``P/R/F1: 0.81/0.72/0.76``."""
 _GLUED = re.compile(
-    r"(?:(?<![\w./-])([Ee]poch|EPOCH|[Ee]p|EP)_?|^\[?(E))(?=\d{1,6}(?![\w/]|\.\w|-\d))"
+    r"(?:(?<![\w./-])([Ee]poch|EPOCH|[Ee]p|EP|[Bb]atch|[Ii]ter|[Ss]tep)_?|^\[?(E))"
+    r"(?=\d{1,6}(?![\w/]|\.\w|-\d))"
 )
 """A position without a blank before its number: ``epoch3:``, ``ep03``, ``E003``."""
 _R_PRINT = re.compile(r'^\[\d{1,6}\] "')
@@ -424,7 +425,8 @@ def _follow_position(
     # Lines of a block that begins with a position of its own; others need a measure.
     block_lines = 80
     in_block = 0 <= state.get("seen", -1) < block_lines
-    if not in_block and not (plan.measures and (plan.split or is_evaluation(plan.slots[0].tag))):
+    of_a_set = plan.split or any(is_evaluation(slot.tag) for slot in plan.slots)
+    if not in_block and not (plan.measures and of_a_set):
         return count_row(values, plan, state)
     if in_block:
         state["seen"] += 1

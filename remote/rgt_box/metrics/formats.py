@@ -60,6 +60,9 @@ _PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W{0,20}(?:\r.*)
 """A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame.
 """
 _NUMBER_CELL = re.compile(r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?")
+_YOLO = re.compile(rb"\s{0,9}\d{1,6}/\d{1,6}\s{1,9}[\d.]{1,9}G(?:\s{1,20}[-+.\de]{1,20}){13}\s")
+_HOLE = re.compile(rb"(?:^|(?<=\n))\0{4,}")
+"""Zeros at the beginning of a text or of a line."""
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
 
@@ -79,8 +82,9 @@ def _is_wandb(path: str, name: str, head: bytes) -> bool:
 
 
 def _is_console_log(path: str, name: str, head: bytes) -> bool:
-    # A log that copytruncate has emptied begins with zeros: its program writes on at its old place.
-    return b"\0\0\0\0" not in head.lstrip(b"\0") and head[:16] != SQLITE
+    # A log that another program has emptied has zeros up to the place where its own writes on.
+    text = _HOLE.sub(b"", head)
+    return b"\0\0\0\0" not in text and head[:16] != SQLITE
 
 
 def _is_torchtune(path: str, name: str, head: bytes) -> bool:
@@ -210,6 +214,15 @@ def _is_csv(path: str, name: str, head: bytes) -> bool:
     return placed and any(role in MEASURES for role in roles)
 
 
+def _is_optuna(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
+    return {"number", "state"}.issubset(names) and any(each.startswith("value") for each in names)
+
+
+def _is_yolo_results(path: str, name: str, head: bytes) -> bool:
+    return _YOLO.match(head) is not None
+
+
 def _counts_cells(path: str, name: str, head: bytes) -> bool:
     names = _column_names(head)
     return names[0] not in CHECKPOINT and has_no_position(names)
@@ -306,10 +319,12 @@ FORMATS = (
     FileFormat("ultralytics", _TABLES, 1, _is_ultralytics, _TABLE),
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
     FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
+    FileFormat("optuna", _TABLES, 1, _is_optuna, _TABLE),
     FileFormat("csv", _TABLES, 1, _is_csv, _TABLE, counts=_counts_cells),
     FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable",
                counts=_counts_numbers),
+    FileFormat("yolo", ("*results*.txt",), 1, _is_yolo_results, "tables.YoloResults"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),
 )  # fmt: skip

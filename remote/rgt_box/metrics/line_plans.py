@@ -236,8 +236,19 @@ def _split_names(text: str, count: int) -> list[str]:
     return names
 
 
+_SETTING = re.compile(
+    r"[=:]\s?(?:True|False|None|'[^'\d\s][^']{0,200}'|\"[^\"\d\s][^\"]{0,200}\")(?=[,)}\s]|$)"
+)
+"""A setting: ``use_amp=False``, ``'model': 'SSCNN'``. Figures are numbers, or numbers in quotes."""
+_CHANGE = re.compile(r"\b(?:decreased|increased|improved|dropped)\b", re.I)
+"""A name with such a word is that of two numbers, the old and the new one: ``(0.71 --> 0.70)``."""
+
+
 def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     """Understand the texts between the numbers of a line."""
+    least_settings = 4
+    if len(_SETTING.findall(" ".join(texts))) >= least_settings:
+        return LinePlan((NumberSlot("", "", 9),) * len(totals), "", False, False)
     slots: list[NumberSlot] = []
     # A word such as "val" counts only before the first value: after it, it is part of another
     # name.
@@ -332,7 +343,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             tuple_name = name
         elif not measured and _SET.issuperset(name.lower().split()):
             split = split or split_word(name)  # "VALID SET 0 LOSS:0.17"
-        elif name.lower() not in NO_VALUES:
+        elif name.lower() not in NO_VALUES and _CHANGE.search(name) is None:
             tag = USUAL_NAMES.get(name.lower(), name)
             if tag.lower() in ("loss", "lr"):
                 tag = tag.lower()

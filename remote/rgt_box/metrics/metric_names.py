@@ -256,7 +256,7 @@ class TagNaming:
                 for tag in found
                 if not set(_LETTERS.findall(_OBJECTIVE.sub("loss", tag))) - PLAIN
             ]
-            found.sort(key=lambda tag: ("total" not in tag, len(tag), tag))
+            found.sort(key=lambda tag: ("total" not in tag, "test" in tag, len(tag), tag))
         if found:
             return found[0]
         return None

@@ -20,7 +20,7 @@ from functools import lru_cache
 from rgt_wire.metric_roles import MEASURES, position_of, role_of
 
 from rgt_box.metrics import rows
-from rgt_box.metrics.reader_base import ROW, SAMPLES, STEP, LineReader
+from rgt_box.metrics.reader_base import EPOCH, ROW, SAMPLES, STEP, LineReader
 from rgt_box.metrics.rows import CHECKPOINT, RowLayout, to_number, to_position
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ LAYOUTS = {
     "ultralytics": RowLayout(()),
     "keras": RowLayout(()),
     "deepspeed": RowLayout(("step",)),
+    "optuna": RowLayout(("number",)),
 }
 """Source → layout of its rows; without step keys, each row is one epoch."""
 
@@ -191,6 +192,9 @@ class Table(LineReader):
 
     def _axis_names(self, header: list[str], state: JsonObject) -> list[str]:
         names = [rows.axis_name(name) for name in header]
+        if self.source == "optuna":
+            # The parameters of a trial are no figures, and "params_lr" would be taken for a rate.
+            return [re.sub(r"^(?!number|value).*", "", name) for name in names]
         if [name.lower() for name in names] == ["wall time", "step", "value"]:
             # TensorBoard's page writes one figure into "run-NAME-tag-TAG.csv".
             stem = os.path.splitext(os.path.basename(self.path))[0]
@@ -397,6 +401,33 @@ class NumberTable(LineReader):
         if not row:
             row = {f"{stem}/{place}": y for place, y in enumerate(numbers, 1)}
         rows.add_row_points(row, (kind, x), LAYOUT, batch, offset)
+
+
+class YoloResults(LineReader):
+    """``results.txt`` of YOLOv5 up to release 4 and of YOLOv7: a row each epoch, without names.
+
+    The order is that of YOLOv7's ``train.py`` and of programs derived from YOLOv5's (2026-11): the
+    columns of its bar, then precision, recall, mAP and the losses of the validation.
+    """
+
+    source = "yolo"
+    names = (
+        *("train/box_loss", "train/obj_loss", "train/cls_loss", "train/loss", "labels", "img_size"),
+        *("metrics/precision", "metrics/recall", "metrics/mAP_0.5", "metrics/mAP_0.5:0.95"),
+        *("val/box_loss", "val/obj_loss", "val/cls_loss"),
+    )
+
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
+        epoch, _, text = raw.decode("utf-8", "replace").strip().partition(" ")
+        x = to_position(epoch.partition("/")[0])
+        cells = text.split()[1:]  # without the memory
+        if x is None or len(cells) != len(self.names):
+            batch.add_problem(offset, "no row of YOLO's results")
+            return
+        row: JsonObject = dict(zip(self.names, cells))
+        for count in ("labels", "img_size"):
+            del row[count]
+        rows.add_row_points(row, (EPOCH, x), LAYOUT, batch, offset)
 
 
 class TorchtuneLog(LineReader):

@@ -156,12 +156,17 @@ def test_a_name_alone_is_not_believed(name: str, content: str | bytes, tmp_path:
     assert kinds(tmp_path) == {}
 
 
+@pytest.mark.parametrize("first", [b"", b"nohup: ignoring input\n"])
 @pytest.mark.parametrize("hole", [100, 300_000])
 def test_a_log_that_copytruncate_emptied_is_read_behind_its_zeros(
-    hole: int, tmp_path: Path
+    hole: int, first: bytes, tmp_path: Path
 ) -> None:
-    """A program that did not open it to append writes on where it was: what comes first is zeros."""
+    """A program that did not open it to append writes on where it was: what comes first is zeros.
+
+    Another one, here nohup, may have written into the emptied file before.
+    """
     with (tmp_path / "train.log").open("wb") as file:
+        file.write(first)
         file.seek(hole)
         for step in range(1, 9):
             file.write(b"step %d loss %.3f\n" % (step, 2 / step))

@@ -283,6 +283,7 @@ def test_sample(
 
 def test_every_kind_has_a_sample_or_a_test_of_its_own() -> None:
     elsewhere = {"rgt", "jsonl", "json", "numbers", "csv", "detectron2", "tensorboard_dir"}
+    elsewhere |= {"optuna", "yolo"}  # test_unknown_forms
     assert {each[0] for each in SAMPLES} | elsewhere == set(BY_KIND) - {"console"}
 
 

@@ -24,6 +24,9 @@ NUMBERED = {f"epoch_{i}": {"loss": a, "val_loss": b} for i, a, b in ROWS}
 SEVERAL = "\n".join(json.dumps({"epoch": i, "loss": a, "acc": b}, indent=2) for i, a, b in ROWS)
 NUMPY = "{'loss': [" + ", ".join(f"np.float64({y})" for y in A) + f"], 'val_loss': {B}}}"
 BOX = "-------\n| loss | {a} |\n| mean 100 rewards | {b} |\n-------"
+SETTINGS = "Namespace(itr=1, d_model=8, dropout=0.1, loss='MSE', amp=False, gpu=None, model='S')\n"
+YOLO = "     {i}/4   4.8G {a} 0 0 0 9 640 {b} 0 0 0 0 0 0"
+OPTUNA = ",number,values_0,values_1,params_lr,state\n"
 MONITOR = '#{"t_start": 1}\nr,l,t\n'
 
 
@@ -68,6 +71,13 @@ HITS = "".join(
         ("out.log", fill("epoch_{i}: loss {a} acc {b}"), "epoch", "loss", "acc"),
         ("out.log", fill('[1] "epoch {i} loss {a} acc {b}"'), "epoch", "loss", "acc"),
         ("out.log", HITS, "epoch", "loss", "acc"),
+        ("out.log", fill("Epoch{i} loss = {a}\nTrain Acc = 0.5, val Acc = {b}"), "epoch", "loss", "val Acc"),
+        ("out.log", fill("epoch 1; batch{i}; loss: {a}; acc: {b}"), "step", "loss", "acc"),
+        ("out.log", fill("Stats | t_env: {i} | Episode: 7\nloss: {a}\tret_mean: {b}"), "step", "loss", "ret_mean"),
+        ("out.log", fill("Epoch: {i} loss: {a} vali acc: {b}\nLoss decreased (9 --> 8)"), "epoch", "loss", "vali acc"),
+        ("out.log", fill("\titers: {i}, epoch: 1 | loss: {a}, acc: {b}", SETTINGS), "step", "loss", "acc"),
+        ("results.txt", fill(YOLO), "epoch", "train/box_loss", "metrics/precision"),
+        ("trials.csv", fill(",{i},{a},{b},0.001,COMPLETE", OPTUNA), "step", "values_0", "values_1"),
         ("out.log", fill("loss[{i}] = {a}, acc: {b}"), "step", "loss", "acc"),
         ("out.log", fill("idx: {i}loss: tensor({a}, grad_fn=<A>), acc: {b}"), "row", "loss", "acc"),
         ("out.log", fill("Época {i}/5 - pérdida: {a} - acc: {b}"), "epoch", "pérdida", "acc"),
@@ -90,6 +100,9 @@ def test_a_form_is_read(
     found = read_series(path)
     assert found[first, axis] == (EPOCHS, A)
     assert found[second, axis] == (EPOCHS, B)
+    assert not {"step", "lr", "params_lr", "dropout", "Loss decreased"}.intersection(
+        tag for tag, _ in found
+    )
 
 
 @pytest.mark.parametrize(
