@@ -378,21 +378,20 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
     changes: dict[str, float] = {"step": last.step}
     if last.epoch is not None:
         changes["epoch"] = last.epoch
+    written = frame.written
     if last.at is not None:
-        changes["last_at"] = last.at
+        written = last.at
+    if written is not None:
+        changes["last_at"] = written
     known = run.cursors.get(frame.source)
     # Another value at the same step: an abbreviated step (1K) stays the same for many lines.
     is_corrected = bool(found) and known is not None and frame.start < known.offset
     if last.step != run.step or is_corrected:
         # Never back: a clock change on the box must not make a running training look stalled.
-        if last.at is None:
-            at = frame.written
-        else:
-            at = last.at
-        if at is None:
+        if written is None:
             moved = now
         else:
-            moved = min(now, at - skew)
+            moved = min(now, written - skew)
         if run.progressed_at is None:
             changes["progressed_at"] = moved
         else:

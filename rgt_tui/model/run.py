@@ -121,7 +121,7 @@ class RunState(FrozenStruct, gc=False):
     grad_norm: float | None = None
     throughput: float | None = None
     last_at: float | None = None
-    """Box clock of the newest point."""
+    """Box clock of the newest point, or when its file was written if points have no times."""
     progressed_at: float | None = None
     """Client clock when the step last advanced: the age of progress is measured from here."""
     series: dict[str, Series] = {}

@@ -17,6 +17,7 @@ from rgt_tui.model import (
     MemoryReading,
     QueueCell,
     RunState,
+    Series,
     TrainingPause,
     time_of_day,
 )
@@ -175,30 +176,54 @@ STALL_MIN_S = 30.0
 def step_time(cell: QueueCell, run: RunState) -> float | None:
     """Return the usual seconds per logged point in the cell's current attempt; None = unknown.
 
-    The curve has no times, so this is the mean over the attempt, including start-up: rather too
-    long than too short, which makes an alarm late rather than wrong.
+    This is the mean over the attempt, including start-up: rather too long than too short, which
+    makes an alarm late rather than wrong.
     """
     loss = run.series.get("loss")
     if loss is None or run.last_at is None or cell.started is None:
         return None
     # Of this attempt only: the time since its start is known, that of earlier ones is not.
-    points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
+    first = 0
+    if run.resumes:
+        first = run.resumes[-1].index
+    elif cell.attempts > 1:
+        first = _last_fall(loss)
+    points = len(loss) - first
     span = run.last_at - cell.started - run.held_s
-    if points > 0 and span > 0:
+    # Two points may follow each other at once, long before the next one.
+    least_points = 3
+    if points >= least_points and span > 0:
         return span / points
     return None
+
+
+def _last_fall(curve: Series) -> int:
+    """Return the index of the newest point whose step is not above the one before; 0 without one.
+
+    A script that knows nothing of rgt names no resume: its steps begin again.
+    """
+    steps, _, count = curve.backing_columns()
+    # An attempt with more points has a pace that earlier ones hardly change.
+    most_points = 20_000
+    for at in range(count - 1, max(0, count - most_points), -1):
+        if steps[at] <= steps[at - 1]:
+            return at
+    return 0
 
 
 def stall_after(cell: QueueCell | None, run: RunState) -> float:
     """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps.
 
-    Ten minutes without a cell, because then no plan says what a step usually takes.
+    Ten minutes while its pace is unknown.
     """
-    if cell is None:
+    per_step = None
+    if cell is not None:
+        per_step = step_time(cell, run)
+    if per_step is None:
         return 600.0
     stall_steps = 10.0
     # Ten steps, because evaluations and saves come between steps.
-    return max(STALL_MIN_S, stall_steps * (step_time(cell, run) or 0.0))
+    return max(STALL_MIN_S, stall_steps * per_step)
 
 
 def find_redone_cells(box: BoxState) -> frozenset[tuple[str, str]]:

@@ -13,7 +13,7 @@ from rgt_box.streams.curve_followers import FoundScalars
 from rgt_tui.fleet import apply_frame, fold_points
 from rgt_tui.health import Assessment, assess_box
 from rgt_tui.model import BoxHealth, RunState, Scalars
-from tests.unit.triage.builders import NOW, box, run
+from tests.unit.triage.builders import NOW, box, cell, queue, run
 
 STEP = "iter {}: loss 1.5, time 1.0ms\n"
 STRANGE = "iter one thousand and {}: loss=*1.{}*\n"
@@ -158,3 +158,23 @@ def test_a_run_without_a_loss_is_followed_by_its_first_measure(tmp_path: Path) -
         True,
         ["episodic_return"],
     )
+
+
+def test_a_slow_log_is_not_stuck_between_its_lines(tmp_path: Path) -> None:
+    """Its points have no times: the pace is learned from when the file was written."""
+    path = tmp_path / "train.log"
+    follower, state = follow_directory(tmp_path), box(runs=())
+    cells = (cell("r", state="running", started=NOW),)
+    state = msgspec.structs.replace(state, queues=(queue(*cells),))
+    for n in range(1, 8):
+        at = NOW + 2 + 45 * (n - 1)
+        write_lines(path, STEP, n, n + 1)
+        os.utime(path, (at, at))
+        for frame in poll(follower):
+            state = apply_frame(state, msgspec.convert(frame, Scalars), at + 1)
+        fresh = msgspec.structs.replace(state, sample_at=at + 44)
+        assert alerts(assess_box(fresh, at + 44)) == [], f"after line {n}"
+    (late,) = state.runs
+    assert late.last_at == at
+    hung = msgspec.structs.replace(state, sample_at=at + 500)
+    assert ("stalled:r", "warn") in alerts(assess_box(hung, at + 500))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import DiskReading, MemoryReading, format_duration, pct, size
+from rgt_tui.model import DiskReading, MemoryReading, Series, format_duration, pct, size
 from rgt_tui.profiles import (
     byte_pct,
     compute_percent,
@@ -111,6 +111,19 @@ def test_usual_step_time_is_of_the_present_attempt() -> None:
     assert stall_after(cell(started=NOW - 1000), slow) == pytest.approx(100.0)
 
 
-def test_without_a_pace_thirty_seconds_are_a_stall() -> None:
+def test_without_a_pace_ten_minutes_are_a_stall() -> None:
     assert step_time(cell(started=None), run()) is None
-    assert stall_after(cell(started=None), run()) == 30.0
+    assert stall_after(cell(started=None), run()) == 600.0
+    begun = run(losses=[1.0, 0.9], last_at=NOW - 590)
+    assert step_time(cell(started=NOW - 600), begun) is None, "two points are no pace"
+    assert stall_after(cell(started=NOW - 600), begun) == 600.0
+    third = run(losses=[1.0, 0.9, 0.8], last_at=NOW - 570)
+    assert stall_after(cell(started=NOW - 600), third) == pytest.approx(100.0)
+
+
+def test_the_pace_is_that_after_the_last_fall_of_the_step() -> None:
+    """A script that knows nothing of rgt names no resume: its second attempt begins at step 1."""
+    steps = [*range(1, 101), 1, 2, 3]
+    loss = Series().with_points([(step, 1.0) for step in steps])
+    again = run(last_at=NOW, series={"loss": loss})
+    assert step_time(cell(started=NOW - 120, attempts=2), again) == pytest.approx(40.0)
