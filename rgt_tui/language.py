@@ -11,11 +11,13 @@ import contextlib
 import contextvars
 import functools
 import gettext
+import json
 import os
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 CATALOGUES = Path(__file__).parent / "locale"
 """``LANGUAGE/LC_MESSAGES/rgt.po`` and the compiled ``rgt.mo``."""
@@ -91,11 +93,12 @@ def translate(text: str, **values: object) -> str:
     bare = text.strip(" ")
     if bare:
         found = text.replace(bare, _active_catalogue().gettext(bare))
-    if not values:
-        return found
-    if found == text:
-        return found.format(**values)
-    return _GAP.sub("", found.format(**values))
+    if values:
+        in_english = found == text
+        found = found.format(**values)
+        if not in_english:
+            found = _GAP.sub("", found)
+    return _recent.add_text(found, text, values)
 
 
 _GAP = re.compile(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
@@ -113,12 +116,203 @@ def translate_in(context: str, text: str) -> str:
         context: A literal, e.g. ``transfer``: a stopped transfer is not a stopped machine.
         text: English, without values.
     """
-    return _active_catalogue().pgettext(context, text)
+    shown = _active_catalogue().pgettext(context, text)
+    return _recent.add_text(shown, f"{context}{_CONTEXT_END}{text}", {})
 
 
 def translate_noun(noun: str) -> str:
     """Return a noun that follows a number, with a measure word where the language has one."""
     return translate_in(AFTER_A_NUMBER, noun)
+
+
+def join_texts(joint: str, texts: Iterable[str]) -> str:
+    """Return texts joined by e.g. ``; ``, each of which a record keeps with its template."""
+    named = {f"text{number}": text for number, text in enumerate(texts)}
+    fields = joint.join(f"{{{name}}}" for name in named)
+    return _recent.add_text(joint.join(named.values()), fields, named)
+
+
+def count_nouns(count: str, noun: str) -> str:
+    """Return e.g. ``2,310 cells``, with the noun in the person's language."""
+    shown = f"{count} {translate_noun(noun)}"
+    return _recent.add_text(shown, f"{AFTER_A_NUMBER}{_CONTEXT_END}{noun}", {"count": count})
+
+
+# A record outlives the language in which it was written, so it keeps which text a sentence is, and
+# the values in it: `["{name} moves again, after {held}", {"name": "lstm-b", "held": "3m24"}]`. The
+# code passes finished sentences around, as a table or a log wants them; where they came from is
+# remembered here until they are recorded.
+
+_CONTEXT_END = "\x04"
+"""Between the context of a text and the text, as in gettext's own files."""
+
+_STORED = "\x1e"
+"""Begins a stored text. `clean_text` removes it from everything that a box sends."""
+
+_Values = Mapping[str, object]
+
+
+class _RecentTexts:
+    """Remembers from which template and values the last few thousand texts were made."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        # Two generations: the older one is dropped when the newer one is full.
+        self._new: dict[str, tuple[str, str, _Values]] = {}
+        self._old: dict[str, tuple[str, str, _Values]] = {}
+
+    def add_text(self, shown: str, template: str, values: _Values) -> str:
+        """Remember a text and return it: the same object for an equal text."""
+        most_characters = 2000
+        known = self._new.get(shown)
+        if known is None:
+            if len(shown) > most_characters:
+                return shown
+            known = self._old.get(shown)
+            if known is None:
+                known = (shown, template, {name: _as_plain(one) for name, one in values.items()})
+            if len(self._new) >= self._most:
+                self._new, self._old = {}, self._new
+            self._new[shown] = known
+        return known[0]
+
+    def find_origin(self, shown: str) -> tuple[str, str, _Values] | None:
+        """Return a text itself, its template and its values; None = not known."""
+        return self._new.get(shown) or self._old.get(shown)
+
+
+_recent = _RecentTexts()
+
+
+def _as_plain(value: object) -> object:
+    """Return a value that can be stored; an exception would keep its frames alive."""
+    if type(value) in (str, int, float):
+        return value
+    return str(value)
+
+
+def store_text(text: str) -> str:
+    """Return a text as a record keeps it: its template and values, or itself if unknown."""
+    parts = _take_apart(text)
+    if parts is None:
+        return text.lstrip(_STORED)
+    stored = _STORED + json.dumps(parts, ensure_ascii=False)
+    # A value that was formatted in a way of its own, such as a date, cannot be formatted again.
+    if load_text(stored) != text:
+        return text
+    return stored
+
+
+def load_text(stored: str) -> str:
+    """Return a text of a record in the person's language."""
+    if not stored.startswith(_STORED):
+        return stored
+    try:
+        return _put_together(json.loads(stored[1:]))
+    # A file can hold anything.
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return stored[1:]
+
+
+def _take_apart(text: str) -> list[object] | None:
+    origin = _find_origin(text)
+    if origin is None:
+        found = _find_known_parts(text)
+        if not found:
+            return None
+        template, values = found
+        _recent.add_text(text, template, values)
+    else:
+        _, template, values = origin
+    return [template, {name: _take_value_apart(value) for name, value in values.items()}]
+
+
+def _find_origin(text: str) -> tuple[str, str, _Values] | None:
+    """Return a text, its template and its values; None = not known."""
+    origin = _recent.find_origin(text)
+    # A fact of a profile is translated once, and may be used days later.
+    if origin is None and not text.isascii() and text in _english_of(_active_catalogue()):
+        return text, _english_of(_active_catalogue())[text], {}
+    return origin
+
+
+@functools.lru_cache(2)
+def _english_of(catalogue: gettext.NullTranslations) -> dict[str, str]:
+    """Return the English of every translation."""
+    known: dict[str, str] = vars(catalogue).get("_catalog", {})
+    return {translation: text for text, translation in known.items() if text}
+
+
+def _take_value_apart(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value.isascii() and " " not in value:
+        # A run may be called "test", which is also a text of rgt: then it is another object.
+        origin = _recent.find_origin(value)
+        if origin is None or (origin[0] is not value and not origin[2]):
+            return value
+    return _take_apart(value) or value
+
+
+_PART_EDGE = re.compile(r"(?=[\s,;:·()，；：（）])|(?<=[\s·(（，；：])")
+
+
+def _find_known_parts(text: str) -> tuple[str, _Values] | None:
+    """Return the template and values of a sentence that was put together from known texts."""
+    edges = sorted({0, len(text), *(match.start() for match in _PART_EDGE.finditer(text))})
+    # Beyond this, it quotes a program.
+    most_edges = 150
+    if len(edges) > most_edges:
+        return None
+    values: dict[str, object] = {}
+    template, place = "", 0
+    for start in edges:
+        if start < place:
+            continue
+        for end in reversed(edges):
+            part = text[start:end]
+            if end <= start or not _says_something(part):
+                break
+            if part != text and _recent.find_origin(part) is not None:
+                name = f"part{len(values)}"
+                template += _escape_braces(text[place:start]) + f"{{{name}}}"
+                values[name], place = part, end
+                break
+    if not values:
+        return None
+    return template + _escape_braces(text[place:]), values
+
+
+def _says_something(part: str) -> bool:
+    """Return whether a text is long enough to be no coincidence: three words, three characters."""
+    least_blanks, least_characters = 2, 3
+    if part.isascii():
+        return part.strip().count(" ") >= least_blanks
+    return len(part) >= least_characters
+
+
+def _escape_braces(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _put_together(parts: list[Any]) -> str:
+    template, stored = parts
+    values = {name: _load_value(one) for name, one in stored.items()}
+    context, end, bare = template.rpartition(_CONTEXT_END)
+    if context == AFTER_A_NUMBER and values:
+        return count_nouns(str(values["count"]), bare)
+    if end:
+        return translate_in(context, bare)
+    return translate(template, **values)
+
+
+def _load_value(value: Any) -> object:
+    if isinstance(value, list):
+        return _put_together(value)
+    # A fact of a profile, recorded in English.
+    if isinstance(value, str) and value.isascii() and _says_something(value):
+        return _active_catalogue().gettext(value)
+    return value
 
 
 class _Retelling:
@@ -231,7 +425,7 @@ def _retelling(catalogue: gettext.NullTranslations, to_english: bool) -> _Retell
     nouns: dict[str, list[str]] = {}
     known: dict[str, str] = vars(catalogue).get("_catalog", {})
     for text, translated in known.items():
-        context, end, bare = text.rpartition("\x04")
+        context, end, bare = text.rpartition(_CONTEXT_END)
         pair = (translated, bare) if to_english else (bare, translated)
         if context == AFTER_A_NUMBER:
             nouns.setdefault(pair[0], []).append(pair[1])
@@ -254,6 +448,10 @@ def record_text(text: str) -> str:
     """Return a text of the person's language in English, as records on disk keep it."""
     if speaks_english():
         return text
+    stored = store_text(text)
+    if stored != text:
+        with english_texts():
+            return load_text(stored)
     return _retell_cached(_current_catalogue(), text, True)
 
 

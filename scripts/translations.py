@@ -72,6 +72,7 @@ TEXTS_OF_TABLES = {
     "NODE_BILLS": "values",
     "NOTES": "values",
     "NOT_YET": "values",
+    "MUTED": "values",
     "NO_PARK": "values",
     "NO_SPOT": "values",
     "NO_STOP": "values",

@@ -103,7 +103,7 @@ Change = Callable[[StoredAlerts], StoredAlerts]
 
 def _for_journal(event: FleetEvent) -> FleetEvent:
     """Mark an event as muted, so that only the journal gets it."""
-    return replace(event, text=event.text + MUTED, muted=True)
+    return replace(event, text=translate(MUTED, event=event.text), muted=True)
 
 
 class AlertFile:
@@ -468,7 +468,7 @@ class FleetAlerting:
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 # The settings may have switched kinds off since.
-                kept = [alert for alert in notes.alerts if alert.kind in known]
+                kept = [alert.in_language() for alert in notes.alerts if alert.kind in known]
                 self._books[name] = restore_alert_state(
                     kept, RememberedBox(past=notes.past), self._clock(), notes.covered
                 )
@@ -596,7 +596,10 @@ class FleetAlerting:
         # Before the events: a second box of the platform must not repeat them.
         self._file.mark_platform_seen(platform, now)
         profile = load_profile(platform)
-        told = [clean_text(f"{profile.name}: {text}") for text in first_contact_notices(profile)]
+        told = [
+            clean_text(translate("{name}: {notice}", name=profile.name, notice=text))
+            for text in first_contact_notices(profile)
+        ]
         return [
             FleetEvent(at=now, box=box.spec.name, text=text, about=f"platform:{platform}")
             for text in told
@@ -692,7 +695,10 @@ class FleetAlerting:
         seen = {alert.id for alert in shown} - book.hushed
         covered = sorted(alert.id for alert in active_alerts(book) if alert.id not in seen)
         self._file.store_box_alerts(
-            self._box_key(name), BoxAlertNotes(shown, book.memory.past, now, tuple(covered))
+            self._box_key(name),
+            BoxAlertNotes(
+                tuple(alert.as_stored() for alert in shown), book.memory.past, now, tuple(covered)
+            ),
         )
 
     def _mark_muted(
@@ -772,7 +778,7 @@ class FleetAlerting:
                 FleetEvent(at=now, box="", text=translate("{who} works again", who=who))
             )
         else:
-            text = f"{who}: {reason}"
+            text = translate("{name}: {notice}", name=who, notice=reason)
             if old is None:
                 self._news.append(FleetEvent(at=now, box="", text=text, level="warn"))
             elif old.text == text:

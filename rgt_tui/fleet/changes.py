@@ -63,12 +63,14 @@ def events_between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]
     return [build_event(now, name, one) for one in found]
 
 
-MUTED = " (muted)"
+MUTED = "{event} (muted)"
 
 
 def build_event(now: float, box: str, said: EventText) -> FleetEvent:
     """Return an event. The text of a muted one, which is only for the journal, says so."""
-    text = clean_text(said.text) + (MUTED if said.muted else "")
+    text = clean_text(said.text)
+    if said.muted:
+        text = translate(MUTED, event=text)
     return FleetEvent(
         at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted
     )
@@ -158,7 +160,7 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
     if cell.state == "running":
         text = translate("{name} started", name=cell.name)
         if cell.attempts > 1:
-            text += translate(", attempt {count}", count=cell.attempts)
+            text = translate("{name} started, attempt {count}", name=cell.name, count=cell.attempts)
         yield EventText(text, "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ""
@@ -167,14 +169,14 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
                 proof = translate(", copy verified, but erased with the box")
             else:
                 proof = translate(", copy on the durable disk verified")
-        why = ""
+        ended = translate(cell.state)
         if cell.reason and cell.state != "done":
-            why = f": {cell.reason}"
+            ended = translate("{ended}: {reason}", ended=ended, reason=cell.reason)
         if stopped_by_person(cell):
             level = "info"
         else:
             level = _ENDS[cell.state]
-        text = f"{cell.name} {translate(cell.state)}{why}{proof}"
+        text = translate("{name} {ended}{proof}", name=cell.name, ended=ended, proof=proof)
         yield EventText(text, level, f"run:{cell.name}", muted)
 
 
@@ -196,16 +198,20 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
     after = {finding_key(finding): finding for finding in new.findings if not finding.guess}
     for key, finding in after.items():
         muted = f"finding:{key}" in quiet
-        whose = ""
+        what = describe_resource(finding.resource)
         if finding.run:
-            whose = f" ({finding.run})"
+            what = translate("{what} ({run})", what=what, run=finding.run)
         if not _is_among(finding, old.findings):
-            what = describe_resource(finding.resource)
-            text = f"{finding.gotcha} {translate(finding.title)}: {what}{whose}"
+            text = translate(
+                "{page} {title}: {what}",
+                page=finding.gotcha,
+                title=translate(finding.title),
+                what=what,
+            )
             yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
             again = translate(_FREE_AGAIN.get(finding.gotcha, "the cause is gone"))
-            text = f"{describe_resource(finding.resource)}{whose}: {again} ({finding.gotcha})"
+            text = translate("{what}: {end} ({page})", what=what, end=again, page=finding.gotcha)
             yield EventText(text, "info", _finding_subject(finding), muted)
     # An ended finding's mute has ended as well, so whether it was muted is read from the old state.
     before_quiet = {alert.id for alert in old.alerts if alert.muted}
@@ -216,7 +222,7 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
                 ended = translate(_ENDED[finding.gotcha])
             else:
                 ended = translate("no longer a problem: {title}", title=translate(finding.title))
-            text = f"{where}: {ended} ({finding.gotcha})"
+            text = translate("{what}: {end} ({page})", what=where, end=ended, page=finding.gotcha)
             yield EventText(
                 text, "info", _finding_subject(finding), f"finding:{key}" in before_quiet
             )
@@ -252,9 +258,8 @@ def _meter_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     now = new.meter.lifecycle
     done = _AS_ASKED.get((now, new.life.asked))
     text = translate(done or "provider says {value}", value=now.value)
-    yield EventText(
-        f"{text}: {translate(_BILLED[new.meter.kind])}", "info" if done else "warn", "meter"
-    )
+    text = translate("{change}: {bills}", change=text, bills=translate(_BILLED[new.meter.kind]))
+    yield EventText(text, "info" if done else "warn", "meter")
 
 
 _AS_ASKED = {

@@ -272,7 +272,9 @@ def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
     text = ended_text(alert.id)
     least = 1.0
     if alert.since is not None and now - alert.since >= least:
-        text += translate(", after {held}", held=format_duration(now - alert.since))
+        text = translate(
+            "{ended}, after {held}", ended=text, held=format_duration(now - alert.since)
+        )
     return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 

@@ -640,12 +640,14 @@ def ended_text(alert_id: str) -> str:
             title = title[0].lower() + title[1:]
         else:
             title = kind
-        return translate("no longer reported: {title}", title=title) + (f" ({key})" if key else "")
-    if "{key}" in row.over:
+        ended = translate("no longer reported: {title}", title=title)
+    elif "{key}" in row.over:
         return translate(row.over, key=key)
+    else:
+        ended = translate(row.over)
     if key:
-        return f"{translate(row.over)} ({key})"
-    return translate(row.over)
+        return translate("{ended} ({key})", ended=ended, key=key)
+    return ended
 
 
 def ids_referring_to(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

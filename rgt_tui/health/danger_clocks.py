@@ -634,7 +634,9 @@ def _about_prefix(clock: DangerClock) -> str:
 
 
 def _join_consequence(said: str, clock: DangerClock) -> str:
-    text = f"{said}: {clock.what}: {clock.consequence}"
+    text = translate(
+        "{said}: {what}: {consequence}", said=said, what=clock.what, consequence=clock.consequence
+    )
     if clock.dispute_text is not None:
         return f"{text} ({clock.dispute_text})"
     return text

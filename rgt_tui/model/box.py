@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.language import translate
+from rgt_tui.language import load_text, store_text, translate
 from rgt_tui.model.autostop import SelfStopState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.plain import FrozenStruct
@@ -647,6 +647,14 @@ class Alert(FrozenStruct):
         """The rule that it comes from."""
         # An id has one colon at most before a path, which may contain more.
         return self.id.partition(":")[0]
+
+    def as_stored(self) -> Alert:
+        """Return the alert as records keep it, without a language; see `in_language`."""
+        return msgspec.structs.replace(self, text=store_text(self.text))
+
+    def in_language(self) -> Alert:
+        """Return a recorded alert with its text in the person's language."""
+        return msgspec.structs.replace(self, text=load_text(self.text))
 
 
 # omit_defaults: a webhook gets only keys that say something.

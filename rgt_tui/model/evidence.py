@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 import time
 
+import msgspec
+
+from rgt_tui.language import load_text, store_text
 from rgt_tui.model.plain import Exact, FrozenStruct
 from rgt_tui.model.protocol import Name
 
@@ -199,6 +202,18 @@ class Finding(FrozenStruct):
     guess: bool = False
     """The probable subject of an exception without a handbook page. A finding with a page takes
     precedence, and is the alert."""
+
+    def as_stored(self) -> Finding:
+        """Return the finding as records keep it, without a language; see `in_language`."""
+        if self.reading is None:
+            return self
+        return msgspec.structs.replace(self, reading=store_text(self.reading))
+
+    def in_language(self) -> Finding:
+        """Return a recorded finding with its reading in the person's language."""
+        if self.reading is None:
+            return self
+        return msgspec.structs.replace(self, reading=load_text(self.reading))
 
 
 class CheckStatus(enum.StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from rgt_wire import memory_text, size_text
 
-from rgt_tui.language import translate, translate_noun
+from rgt_tui.language import count_nouns, translate
 from rgt_tui.model.plain import clean_text
 from rgt_tui.model.renting import MoneyAmount
 
@@ -58,7 +58,7 @@ def noun(count: int, one: str, many: str = "") -> str:
 
 def how_many(count: int, one: str, many: str = "") -> str:
     """Return e.g. ``1 cell``, ``2,310 cells``, with the noun in the person's language."""
-    return f"{count:,} {translate_noun(noun(count, one, many))}"
+    return count_nouns(f"{count:,}", noun(count, one, many))
 
 
 _WIDE_RANGES = (

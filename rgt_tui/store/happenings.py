@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 
+from rgt_tui.language import load_text
 from rgt_tui.model import EventFilter, FleetEvent, Happening, Happenings
 
 MOST_EVENTS = 20_000
@@ -77,7 +78,7 @@ def _iterate_events(
             *names,
         ),
     ):
-        yield Happening(n, at, names[box], text, level, about)
+        yield Happening(n, at, names[box], load_text(text), level, about)
 
 
 def trim_events(con: sqlite3.Connection) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from rgt_tui.language import load_text, store_text
 from rgt_tui.model import (
     AccountBill,
     Alert,
@@ -145,6 +146,9 @@ def storable_state(state: BoxState) -> BoxState:
         runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
         logs=(),
         events=state.events[-SNAPSHOT.events :],
+        alerts=tuple(alert.as_stored() for alert in state.alerts),
+        findings=tuple(finding.as_stored() for finding in state.findings),
+        reason=store_text(state.reason),
         past=ReducedHistory(),
         recent=ReducedHistory(),
         seen=ReceivedTimes(),
@@ -291,7 +295,8 @@ def _newest_logs(logs: Sequence[LogView]) -> list[LogView]:
 
 def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
     """Write the data that belongs to no single box; return the number of the moment."""
-    body = _encode(TickBody(state.spend, state.alerts, state.accounts))
+    alerts = tuple(alert.as_stored() for alert in state.alerts)
+    body = _encode(TickBody(state.spend, alerts, state.accounts))
     con.execute(
         "INSERT INTO ticks (fleet, at, body) VALUES (?, ?, ?)",
         (fleet, state.at, zlib.compress(body, 6)),
@@ -357,6 +362,16 @@ class StoredState(FrozenStruct):
     saved: BoxSnapshot
 
 
+def _in_language(state: BoxState) -> BoxState:
+    """Return a recorded state with its texts in the person's language."""
+    return _replace(
+        state,
+        alerts=tuple(alert.in_language() for alert in state.alerts),
+        findings=tuple(finding.in_language() for finding in state.findings),
+        reason=load_text(state.reason),
+    )
+
+
 def state_at(con: sqlite3.Connection, box: int, n: int) -> StoredState | None:
     """Return the last snapshot of a box up to a moment; None = missing or damaged."""
     row = con.execute(
@@ -369,7 +384,8 @@ def state_at(con: sqlite3.Connection, box: int, n: int) -> StoredState | None:
     try:
         if body is None:
             return None
-        return StoredState(row[0], _state.decode(body))
+        snapshot = _state.decode(body)
+        return StoredState(row[0], _replace(snapshot, state=_in_language(snapshot.state)))
     except msgspec.MsgspecError:
         return None
 
@@ -511,7 +527,8 @@ def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
     if row is None:
         return None
     try:
-        return row[0], _tick.decode(zlib.decompress(row[1]))
+        body = _tick.decode(zlib.decompress(row[1]))
+        return row[0], _replace(body, alerts=tuple(alert.in_language() for alert in body.alerts))
     except (zlib.error, TypeError, msgspec.MsgspecError):
         return row[0], TickBody()
 

@@ -11,10 +11,12 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from rgt_tui.fleet.event_loop import FaultReporter, run_guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
-from rgt_tui.language import translate
+from rgt_tui.language import store_text, translate
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
@@ -118,7 +120,7 @@ class HistoryRecorder:
 
     def _record_event(self, text: str) -> None:
         """Record an event without showing it to anyone."""
-        self._events.append(FleetEvent(at=self._clock(), box="", text=text))
+        self._events.append(FleetEvent(at=self._clock(), box="", text=store_text(text)))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Receive a new fleet state."""
@@ -156,7 +158,12 @@ class HistoryRecorder:
 
     def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Receive events. Events of the history itself are not stored in it."""
-        mine = [event for event in events if event.about != OWN]
+        # At once, while it is known how their texts were made.
+        mine = [
+            msgspec.structs.replace(event, text=store_text(event.text))
+            for event in events
+            if event.about != OWN
+        ]
         # Without the history's own: a full disk would report itself into the full file.
         self._events += mine
         if mine and self._state is not None and self._extra > 0:

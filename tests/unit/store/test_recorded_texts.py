@@ -1,0 +1,190 @@
+"""A record is read in the reader's language, whatever the language of the rgt that wrote it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from rgt_tui import language
+from rgt_tui.fleet import events_between
+from rgt_tui.health import AlertState, alert_ended, step_alerts
+from rgt_tui.model import (
+    Alert,
+    BoxSpec,
+    BoxState,
+    DiskReading,
+    EventFilter,
+    Finding,
+    FleetEvent,
+    LinkState,
+    QueueCell,
+    QueueState,
+    Sample,
+    Severity,
+    how_many,
+)
+from rgt_tui.store import happenings
+
+LANGUAGES = ("en", "zh_CN")
+BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0, link=LinkState.LIVE)
+FULL = DiskReading(
+    mount="/workspace", bytes_total=100, bytes_used=40, bytes_free=60,
+    inodes_total=1000, inodes_used=1000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def speak(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that changes the language, as another process would have it."""
+    # No text that another test made is known.
+    monkeypatch.setattr(language, "_recent", language._RecentTexts())
+
+    def change_language(name: str) -> None:
+        monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue(name))
+
+    return change_language
+
+
+def event_of(**changes: object) -> str:
+    (event,) = events_between(BASE, msgspec.structs.replace(BASE, **changes), 200.0)
+    return event.text
+
+
+def queue_event() -> str:
+    before = QueueCell(name="test", cfg="c", task="t", state="running")
+    after = msgspec.structs.replace(before, state="failed", reason="exit 1")
+    old = msgspec.structs.replace(BASE, queues=(QueueState(path="/q", at=1.0, cells=(before,)),))
+    new = msgspec.structs.replace(BASE, queues=(QueueState(path="/q", at=2.0, cells=(after,)),))
+    (event,) = events_between(old, new, 200.0)
+    return event.text
+
+
+def finding_event() -> str:
+    title = "Quota reached although the disk has room"
+    finding = Finding("U6", title, Severity.FATAL, "inodes of /data", "line", "log", run="lstm-a")
+    return event_of(findings=(finding,))
+
+
+def inode_alert() -> str:
+    box = msgspec.structs.replace(BASE, sample=Sample(boot="b", seq=1, at=1.0, disks=(FULL,)))
+    state = AlertState()
+    for now in (1.0, 61.0, 121.0, 181.0):
+        box = msgspec.structs.replace(box, sample_at=now)
+        state = step_alerts(state, box, now).book
+    return next(
+        machine.alert.text
+        for machines in state.machines.values()
+        for machine in machines.values()
+        if machine.alert is not None and machine.alert.kind == "inodes"
+    )
+
+
+def ended_event() -> str:
+    event = alert_ended("a", Alert("stalled:lstm-b", "error", "text", since=1000.0), 1204.0)
+    assert event is not None
+    return event.text
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "a text": lambda: language.translate("connected"),
+    "a reason": lambda: event_of(link=LinkState.UNREACHABLE, reason=language.translate("it does not answer")),
+    "a noun": lambda: language.translate(
+        "rgt began to watch {boxes}, process {pid}", boxes=how_many(1200, "box", "boxes"), pid=7
+    ),
+    "a number with a format": lambda: language.translate(
+        "{name} resumed from step {step:,} ({reason})", name="a", step=12000, reason="exit 1"
+    ),
+    "parts put together": lambda: f"lab: {language.translate('it does not answer')}" + language.translate(
+        "; its log is {log}", log="/out.log"
+    ),
+    "a list": lambda: language.join_texts("; ", [how_many(2, "run"), how_many(1, "queue")]),
+    "a queue": queue_event,
+    "a finding": finding_event,
+    "an alert": inode_alert,
+    "the end of an alert": ended_event,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("writer", "reader"), [LANGUAGES, LANGUAGES[::-1]])
+@pytest.mark.parametrize("name", [*MADE])
+def test_a_recorded_text_reads_as_if_made_in_the_readers_language(
+    name: str, writer: str, reader: str, speak: Callable[[str], None]
+) -> None:
+    speak(reader)
+    expected = MADE[name]()
+    speak(writer)
+    made = MADE[name]()
+    stored = language.store_text(made)
+    assert made != expected
+    assert language.load_text(stored) == made
+    # The reader is another process, which has made none of these texts.
+    language._recent.__init__()  # type: ignore[misc]
+    speak(reader)
+    assert language.load_text(stored) == expected
+
+
+@pytest.mark.parametrize("name", [*MADE])
+def test_a_chinese_record_for_programs_is_the_english_text(
+    name: str, speak: Callable[[str], None]
+) -> None:
+    speak("en")
+    expected = MADE[name]()
+    speak("zh_CN")
+    assert language.record_text(MADE[name]()) == expected
+
+
+def test_a_name_that_is_also_a_text_stays_a_name(speak: Callable[[str], None]) -> None:
+    speak("en")
+    language.translate("failed")
+    stored = language.store_text(language.translate("{name} started", name="".join(["fai", "led"])))
+    speak("zh_CN")
+    assert language.load_text(stored) == "failed 已启动"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["over: inodes of /workspace", "", "\x1e", "\x1e[", "\x1e[1]",
+     '\x1e["{a.b}", {"a": 1}]', '\x1e[["x"], 3]', "\x1e" + "[" * 5000],
+)  # fmt: skip
+def test_an_old_row_and_a_damaged_one_are_shown_as_they_are(text: str) -> None:
+    assert language.load_text(text) == text.lstrip("\x1e")
+
+
+def test_a_text_from_a_box_is_never_read_as_a_template(speak: Callable[[str], None]) -> None:
+    speak("en")
+    forged = "\x1e" + json.dumps(["{name} started", {"name": "a"}])
+    assert not language.store_text(forged).startswith("\x1e")
+    assert language.load_text(language.store_text("50% of {x} done")) == "50% of {x} done"
+
+
+def test_a_date_that_cannot_be_formatted_again_stays_a_text(speak: Callable[[str], None]) -> None:
+    speak("zh_CN")
+    made = language.translate("{name} started", name=datetime.date(2026, 11, 30))
+    assert language.load_text(language.store_text(made)) == made
+
+
+def test_the_journal_is_read_in_the_readers_language(speak: Callable[[str], None]) -> None:
+    """Rows of an rgt that stored finished sentences are shown as they are."""
+    con = sqlite3.connect(":memory:")
+    con.execute(happenings.TABLE)
+    con.execute("INSERT INTO happened VALUES (1, 5.0, 1, '已连接', 'info', 'link')")
+    speak("zh_CN")
+    happenings.write_event(
+        con,
+        1,
+        FleetEvent(at=6.0, box="a", text=language.store_text(language.translate("connected"))),
+    )
+    speak("en")
+    found = happenings.read_event_page(con, {1: "a"}, EventFilter(term="CONN"), None)
+    assert [row.text for row in found.rows] == ["connected"]
+    assert [
+        row.text for row in happenings.read_event_page(con, {1: "a"}, EventFilter(), None).rows
+    ] == [
+        "已连接",
+        "connected",
+    ]
