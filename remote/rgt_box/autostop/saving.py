@@ -134,7 +134,13 @@ def running_cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
             own = job.settings["command"] == queue_file.COMMAND
             said = job.settings["on_sigterm"] == queue_file.ON_SIGTERM
             out = job.run_folder(name)
-            found[pid] = (name, own or said, [out] if out else [])
+            if out:
+                folders = [out]
+            else:
+                folders = []
+            # The runner passes SIGTERM on to this process.
+            saves = own or said or is_ours(pid, tuple(folders))
+            found[pid] = (name, saves, folders)
     return found
 
 

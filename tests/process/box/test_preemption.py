@@ -234,6 +234,29 @@ def test_a_notice_reaches_the_client_and_the_run_saves_once(
     channel.expect(lambda frame: isinstance(frame, Sample) and frame.notice is None)
 
 
+def test_a_cell_that_runs_the_trainer_or_its_callbacks_is_asked(
+    agent: Agent, metadata: MetadataServer, tmp_path: Path
+) -> None:
+    """Only the job of ``rgt push --trainer`` names the trainer as its command; `rgt run` does not."""
+    agent.env.update(RGT_METADATA=f"ec2={metadata.address}", HOME=str(tmp_path))
+    program = tmp_path / "rgt-train-0123456789abcdef.pyz"
+    program.write_text(SAVES)
+    callbacks = f'mkdir "$RGT_OUT"; echo "{{\\"last\\": {{\\"time\\": $(date +%s)}}}}" > "$RGT_OUT/run.json"; {SAVES}'
+    jobs = {
+        "trainer": f"exec /bin/sh {program}",
+        "callbacks": callbacks,
+        "handler": SAVES,
+    }
+    logs = {name: start_cell(agent, tmp_path / name, script) for name, script in jobs.items()}
+    channel = agent.watch(jobs=[str(tmp_path / name) for name in jobs], notices=["ec2"])
+    metadata.action = {"action": "terminate", "time": ec2_time(118)}
+    channel.expect(is_notice, "a sample with the notice")
+    until(lambda: "saved" in logs["trainer"](), "the trainer's save")
+    until(lambda: "saved" in logs["callbacks"](), "the save of the callbacks")
+    # A handler alone may do anything.
+    assert "saved" not in logs["handler"]()
+
+
 def test_with_an_hour_left_runs_work_on(
     agent: Agent, metadata: MetadataServer, tmp_path: Path
 ) -> None:
