@@ -60,7 +60,7 @@ class BatchEstimate:
 def estimate_batch(
     model: torch.nn.Module,
     example: Any,
-    budget: int | None = None,
+    budget: int | str | None = None,
     *,
     loss: Loss | None = None,
     optimizer_bytes: int | None = None,
@@ -76,9 +76,9 @@ def estimate_batch(
         model: The model, on the device that it trains on, in the mode in which it trains.
         example: A batch as the loader returns it, a tensor, or a tuple, list or dictionary of them;
             its first sample is repeated.
-        budget: Bytes. None on a GPU: its free memory and the cache of this process; on a CPU it
-            must be given. There the tensors that torch allocates are counted, and a trial ends as
-            soon as they exceed it.
+        budget: Bytes, or a text such as ``24GiB`` or ``200MB``. None on a GPU: its free memory and
+            the cache of this process; on a CPU it must be given. There the tensors that torch
+            allocates are counted, and a trial ends as soon as they exceed it.
         loss: Returns the loss of a batch. None calls the model with the batch (a tuple as
             positional, a dictionary as named arguments), and takes ``output.loss`` or the mean of
             what it returns.
@@ -89,15 +89,15 @@ def estimate_batch(
         most: Largest batch to try.
 
     Raises:
-        UsageError: There is no budget, or the example has no samples.
+        UsageError: There is no budget, it is not a size, or the example has no samples.
     """
     device = next(model.parameters()).device
-    limit = budget
-    if limit is None:
+    if budget is not None:
+        limit = parse_bytes(str(budget))
+    else:
         if device.type != "cuda":
             raise UsageError(
-                f"on {device.type} the budget is missing: 8 GB are --estimate-batch 8GB or "
-                "budget=8_000_000_000"
+                f"on {device.type} the budget is missing: --estimate-batch 8GB or budget='8GB'"
             )
         free, _ = torch.cuda.mem_get_info(device)
         # What torch's cache holds is not free to others, but to this process.

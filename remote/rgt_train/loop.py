@@ -429,13 +429,10 @@ def estimate_batch(config: Config, budget: str) -> int:
         loss = setup.compute_loss(batch.tolist(), lambda index: index)
         return setup.precision.scaled_loss(loss)
 
-    size = None
-    if budget:
-        size = batch_size.parse_bytes(budget)
     found = batch_size.estimate_batch(
         setup.model,
         torch.zeros(1, dtype=torch.int64),
-        size,
+        budget or None,
         loss=loss_of,
         most=setup.task.samples,
     )

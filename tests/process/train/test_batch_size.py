@@ -24,6 +24,19 @@ def test_one_sample_more_does_not_fit(megabytes: int) -> None:
     assert f"a batch of {found.batch} fits" in str(found) and "headroom" in str(found)
 
 
+@pytest.mark.parametrize("budget", ["200MB", "200 MB", "0.2gb", "200e6"])
+def test_the_budget_may_be_a_text(budget: str) -> None:
+    found = estimate_batch(small_model(), torch.randn(3, 100), budget)
+    assert found == estimate_batch(small_model(), torch.randn(3, 100), 200_000_000)
+    assert found.budget_bytes == 200_000_000
+
+
+@pytest.mark.parametrize("budget", ["much", "", 0, -5])
+def test_a_budget_that_is_no_size_is_refused(budget: str | int) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        estimate_batch(small_model(), torch.randn(3, 100), budget)
+
+
 def test_what_is_counted() -> None:
     """Weights, gradients, two moments of each weight, inputs and the activations that backward needs."""
     model = torch.nn.Sequential(torch.nn.Linear(1000, 1000), torch.nn.Tanh())
