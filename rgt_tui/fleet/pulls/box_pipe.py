@@ -402,6 +402,20 @@ def round_trip_s(connection: BoxTransport) -> float | None:
         return None
 
 
+def may_pack(connection: BoxTransport, from_s: float) -> bool:
+    """Return whether blocks may be packed: the line is long, or its length is unknown.
+
+    Args:
+        connection: To the box.
+        from_s: Round trip from which a line counts as long.
+    """
+    # Of a box behind a jump host, the kernel measures only the way to the jump host.
+    if connection.get_extra_info("rgt_below") is not None:
+        return True
+    round_trip = round_trip_s(connection)
+    return round_trip is None or round_trip >= from_s
+
+
 class BoxConnection:
     """The connection to a box, opened on demand and reopened when lost.
 
@@ -462,7 +476,7 @@ class BoxConnection:
         """
         connection, deployed = await self.reach()
         round_trip = round_trip_s(connection)
-        packs = round_trip is not None and round_trip >= pack_from_s
+        packs = may_pack(connection, pack_from_s)
         command = deployed.build_command("send", *(["--pack"] * packs))
         is_short = round_trip is not None and round_trip < long_s
         if is_large and is_short and await self._has_client(connection):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from rgt_wire.block_packing import BlockPacker
 
-from rgt_tui.fleet.pulls.box_pipe import round_trip_s
+from rgt_tui.fleet.pulls.box_pipe import may_pack
 from rgt_tui.language import translate
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent, feed_command
 from rgt_tui.transfer import SourceFile
@@ -57,7 +57,7 @@ async def send_files(
     if not wanted:
         return 0
     packer = None
-    if (round_trip_s(connection) or 0.0) >= pack_from_s:
+    if may_pack(connection, pack_from_s):
         packer = BlockPacker()
     command = deployed.build_command("push", "take", "--staging", staging)
     done = await feed_command(
