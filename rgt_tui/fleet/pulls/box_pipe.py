@@ -409,7 +409,7 @@ def may_pack(connection: BoxTransport, from_s: float) -> bool:
         connection: To the box.
         from_s: Round trip from which a line counts as long.
     """
-    # Of a box behind a jump host, the kernel measures only the way to the jump host.
+    # Through a jump host, the kernel measures only the connection to the jump host.
     if connection.get_extra_info("rgt_below") is not None:
         return True
     round_trip = round_trip_s(connection)
