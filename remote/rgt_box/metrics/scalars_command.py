@@ -30,7 +30,7 @@ List the scalars of a file, or of everything below a directory: one line per ser
 
   --json   one JSON object per series:
            {"file", "source", "tag", "metric", "x", "points", "nonfinite", "last": [x, y]}
-           metric: loss, eval_loss, lr, grad_norm, throughput, epoch or null; x: step, epoch or samples;
+           metric: loss, eval_loss, lr, grad_norm, throughput, epoch or null; x: step, epoch, samples or row;
            a y that is not finite is the string "nan", "inf" or "-inf"
 
 Exit status: 0 found something, 1 found nothing, 2 wrong command line or no such path.
@@ -57,6 +57,11 @@ class SourceReading:
         self.problems: list[ReadProblem]
         self.store, self.problems = read_all(reader)
         self.name = reader.source
+
+    @property
+    def has_points(self) -> bool:
+        """Whether any of its series has a point."""
+        return any(series.xs for series in self.store.series.values())
 
     def source_series(self) -> SourceSeries:
         """Return the input for `merge_curves`."""
@@ -137,6 +142,26 @@ def find_sources_at(path: str) -> tuple[list[MetricSource], str]:
     return found, finder.cut
 
 
+def list_other_texts(path: str) -> list[MetricSource]:
+    """Return the newest text files of a directory whose names say nothing, such as ``run1``.
+
+    Their contents decide, as if each of them had been named.
+    """
+    most_files, most_bytes = 20, 64 << 20
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if os.path.splitext(entry.name)[1] not in ("", ".txt", ".text", ".dat"):
+                continue
+            if entry.is_file() and entry.stat().st_size <= most_bytes:
+                found.append((entry.stat().st_mtime, entry.path))
+    return [
+        source
+        for _, text in sorted(found, reverse=True)[:most_files]
+        for source in find_sources_at(text)[0]
+    ]
+
+
 def table_lines(readings: list[SourceReading], root: str) -> list[str]:
     """Return the lines of the table; ``*`` marks the series from which a curve is drawn."""
     curves = merge_curves([reading.source_series() for reading in readings])
@@ -212,15 +237,14 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         _print_error(f"{path}: {error.strerror or error}")
         return WRONG
-    readings = [SourceReading(source) for source in found]
+    all_readings = [SourceReading(source) for source in found]
     sqlite_child.child.close()
     # Before those without points are dropped: they are the ones with something to report.
-    _report_problems(path, readings, cut)
-    readings = [
-        reading
-        for reading in readings
-        if any(series.xs for series in reading.store.series.values())
-    ]
+    _report_problems(path, all_readings, cut)
+    readings = [reading for reading in all_readings if reading.has_points]
+    if not readings and os.path.isdir(path):
+        others = [SourceReading(source) for source in list_other_texts(path)]
+        readings = [reading for reading in others if reading.has_points]
     if not readings:
         return NOTHING
     try:

@@ -353,7 +353,7 @@ class PullArguments(BoxArguments):
         "rgt pull lab --limit 20M",
     )
     paths: list[str] = positional(
-        "PATH", "on the box; globs allowed (default: its results)", nargs="*"
+        "PATH", "on the box, or a run's name; globs allowed (default: its results)", nargs="*"
     )
     dest = text_option("DIR", "directory here (default: ./pulled/BOX)")
     dry_run = flag("only show what would be pulled")

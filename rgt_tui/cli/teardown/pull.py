@@ -267,6 +267,8 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         print_json(body)
         return
     name = report.box
+    for sentence in report.found_runs:
+        print_error(sentence)
     if report.dry_run:
         verb = translate("would be fetched")
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from rgt_tui.fleet.box_evidence import (
     results_arguments,
 )
 from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
+from rgt_tui.fleet.pulls.pull_stream import PullFailed
 from rgt_tui.language import translate
 from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, ResultGroup
 from rgt_tui.ssh import BulkChannel, CommandFailed, extract_record
@@ -413,3 +415,64 @@ def find_gone_files(
     return tuple(
         row.path for row in missing if row.path.startswith(tops) or row.path in listing.roots
     )
+
+
+def absent_names(listing: BoxListing, paths: Iterable[str]) -> frozenset[str]:
+    """Return the relative paths that do not exist on the box: they may be names of runs."""
+    missing = {row.path for row in listing.refused if row.path in listing.roots}
+    return frozenset(
+        path
+        for path in paths
+        if not re.search(r"^[/~]|[*?\[]", path)
+        and any(root.endswith(f"/{path}") for root in missing)
+    )
+
+
+def list_run_folders(found: BoxResults) -> dict[str, list[str]]:
+    """Return the directories of each run and cell, by its name."""
+    runs: dict[str, list[str]] = {}
+    for group in found.groups:
+        kind, _, name = group.owner.partition(" ")
+        if kind in ("run", "cell"):
+            runs.setdefault(name, []).append(group.path)
+    return runs
+
+
+def replace_run_names(
+    box: str, paths: Sequence[str], absent: Container[str], runs: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths, with those of runs instead of their names, and a sentence for each name.
+
+    Args:
+        box: The box's name.
+        paths: Paths and names.
+        absent: Those that are no path.
+        runs: Directories by the name of the run.
+
+    Raises:
+        PullFailed: One is no run, either.
+    """
+    found: list[str] = []
+    sentences = []
+    for path in paths:
+        if path not in absent:
+            found.append(path)
+            continue
+        if path not in runs:
+            raise PullFailed(
+                translate(
+                    "{path} is no path there, and no run: there are {runs}",
+                    path=path,
+                    runs=", ".join(sorted(runs)) or translate("none"),
+                )
+            )
+        found += runs[path]
+        sentences.append(
+            translate(
+                "{box}: {path} is no path there, but a run: {folders}",
+                box=box,
+                path=path,
+                folders=", ".join(runs[path]),
+            )
+        )
+    return tuple(found), tuple(sentences)

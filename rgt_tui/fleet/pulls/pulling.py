@@ -21,10 +21,13 @@ from rgt_tui.fleet.fleet_source import PullResult
 from rgt_tui.fleet.pulls.box_lists import (
     FinishedPull,
     ResultFiles,
+    absent_names,
     check_copies,
     find_gone_files,
     list_results,
+    list_run_folders,
     list_tree,
+    replace_run_names,
     unclaimed_groups,
 )
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
@@ -124,6 +127,8 @@ class PullReport(FrozenStruct, kw_only=True):
     """Why the box could not list its results at the end; empty = it did."""
     carrier: str = ""
     """Why the bytes were not transferred by the system's ``ssh`` where that is faster."""
+    found_runs: tuple[str, ...] = ()
+    """For each name of a run that was given instead of a path: its directories, as a sentence."""
     packed_bytes: int = 0
     line_bytes: int = 0
     """Bytes sent through a pipe that packs where it pays, and how many of them went over the line;
@@ -242,10 +247,15 @@ async def _run_pull(
     else:
         folds = await asyncio.to_thread(_prepare_destination, destination)
     wanted = request.wanted or ResultsRequest(results=spec.results, ignore=spec.ignore)
+    found_runs: tuple[str, ...] = ()
     # None: the person named paths, and everything below them is pulled.
     exact: BoxResults | None = None
     if request.paths and request.wanted is None:
         listing = await list_tree(connection, spec, request.paths, folds=folds)
+        if absent := absent_names(listing, request.paths):
+            runs = list_run_folders(await _request_results(spec, connection, wanted))
+            paths, found_runs = replace_run_names(spec.name, request.paths, absent, runs)
+            listing = await list_tree(connection, spec, paths, folds=folds)
     else:
         found = await list_results(connection, spec, wanted, request.paths or None, folds=folds)
         exact, listing = found.results, found.listing
@@ -273,6 +283,7 @@ async def _run_pull(
         links=listing.links,
         uncounted=listing.uncounted,
         traffic=traffic.words,
+        found_runs=found_runs,
     )
     if request.dry_run:
         if exact is None:
@@ -300,7 +311,7 @@ async def _run_pull(
         await asyncio.to_thread(note_written, folders_here, env)
     on_progress(fetched.read_progress("closing"))
     # All bytes are here: the box lists its results while this side closes its files.
-    final_results = asyncio.ensure_future(_final_results(spec, connection, wanted))
+    final_results = asyncio.ensure_future(_request_results(spec, connection, wanted))
     folders: tuple[FolderRow, ...] = ()
     unclaimed: tuple[ResultGroup, ...] = ()
     unconfirmed = ""
@@ -362,7 +373,7 @@ def _with_unclaimed(
     )
 
 
-async def _final_results(
+async def _request_results(
     spec: BoxSpec, connection: BoxConnection, wanted: ResultsRequest
 ) -> BoxResults:
     """Return the box's current results."""

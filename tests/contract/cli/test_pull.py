@@ -152,7 +152,7 @@ def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
     async def no_answer(*_: object) -> BoxResults:
         raise TimeoutError
 
-    monkeypatch.setattr(pulling, "_final_results", no_answer)
+    monkeypatch.setattr(pulling, "_request_results", no_answer)
     report = pulled(lab, source.folder / "logs", to=tmp_path / "out")
     assert (report.landed, report.is_complete) == (SMALL, False)
     assert report.unconfirmed == "no answer within 300 s"
@@ -307,6 +307,23 @@ def test_without_paths_the_results_are_what_has_an_owner(
     # In more directories than that one while another test's training runs on this machine.
     assert re.search(r" in \d+ director(y|ies): rgt pull lab PATH", done.stdout)
     assert len(list(source.copy(rgt.folder / "pulled/lab").rglob("*.txt"))) == SMALL
+
+
+def test_the_name_of_a_run_is_taken_where_no_such_path_exists(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
+    run = source.folder.parent / "gpt-small"
+    shutil.copytree(source.folder / "logs", run)
+    rgt.describe([msgspec.structs.replace(lab, runs=(str(run),))])
+    done = rgt.on("pull", "lab", "gpt-small")
+    assert done.returncode == 0, done.stderr
+    assert f"gpt-small is no path there, but a run: {run}" in done.stderr
+    copy = rgt.folder / "pulled/lab" / str(run).lstrip("/")
+    assert len(list(copy.rglob("*.txt"))) == SMALL
+    wrong = rgt.on("pull", "lab", "gpt-smol")
+    assert wrong.returncode == 1
+    assert "gpt-smol is no path there, and no run: there are gpt-small" in wrong.stderr
+    shutil.rmtree(run)
 
 
 def test_what_was_pulled_is_proven_until_the_box_or_the_copy_changes(

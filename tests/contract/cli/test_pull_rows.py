@@ -130,16 +130,16 @@ def test_each_file_that_was_written_during_the_pull_is_named(
     run = home_of(at_home) / "run"
     put(run / "model.pt")
     put(run / "log.txt")
-    look = pulling._final_results
+    look = pulling._request_results
 
     async def written_before(*given: Any) -> BoxResults:
         put(run / "log.txt", "longer")
         put(run / "new.pt")
         return await look(*given)
 
-    monkeypatch.setattr(pulling, "_final_results", written_before)
+    monkeypatch.setattr(pulling, "_request_results", written_before)
     spec = msgspec.structs.replace(at_home, results=(str(run),))
     report = pulled(spec, to=tmp_path / "out")
     assert {Path(row.path).name for row in report.incomplete} == {"log.txt", "new.pt"}
-    monkeypatch.setattr(pulling, "_final_results", look)
+    monkeypatch.setattr(pulling, "_request_results", look)
     assert pulled(spec, to=tmp_path / "out").is_complete

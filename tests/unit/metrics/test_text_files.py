@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import BY_NAME, identify_kind, json_documents, open_reader, read_all
+from rgt_box.metrics import (
+    BY_NAME,
+    identify_kind,
+    json_documents,
+    open_reader,
+    read_all,
+    scalars_command,
+)
 
 FILES: list[tuple[str, str, str, str, str, tuple[str, list[int], list[float]]]] = [
     # what is special, kind, name, one line ({n} from 1, {y} falls), tag, curve
@@ -331,3 +338,15 @@ def test_a_json_document_is_decoded_once_for_all_its_reads(
     # Another process goes on from the cursor.
     xs = [point.x for point in open_reader("json", str(path)).read(cursors[1]).points]
     assert (xs[0], xs[-1]) == (21, 30)
+
+
+@pytest.mark.parametrize("name", ["out.txt", "run1", "first try.txt", "nohup2.txt"])
+def test_a_directory_shows_what_its_only_log_shows(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("epoch 1 is slow\n")
+    (tmp_path / name).write_text("".join(f"epoch {n} loss 0.{9 - n}5\n" for n in range(1, 6)))
+    assert scalars_command.main([str(tmp_path), "--json"]) == 0
+    of_directory = capsys.readouterr().out
+    assert scalars_command.main([str(tmp_path / name), "--json"]) == 0
+    assert of_directory == capsys.readouterr().out
