@@ -149,6 +149,9 @@ _CONTEXT_END = "\x04"
 _STORED = "\x1e"
 """Begins a stored text. `clean_text` removes it from everything that a box sends."""
 
+_RECORDED = "{recorded}"
+"""Template of a text that `show_recorded` showed."""
+
 _Values = Mapping[str, object]
 
 
@@ -224,6 +227,8 @@ def _take_apart(text: str) -> list[object] | None:
         _recent.add_text(text, template, values)
     else:
         _, template, values = origin
+        if template == _RECORDED:
+            return [template, dict(values)]
     return [template, {name: _take_value_apart(value) for name, value in values.items()}]
 
 
@@ -301,6 +306,8 @@ def _put_together(parts: list[Any]) -> str:
     context, end, bare = template.rpartition(_CONTEXT_END)
     if context == AFTER_A_NUMBER and values:
         return count_nouns(str(values["count"]), bare)
+    if template == _RECORDED:
+        return show_recorded(str(values["recorded"]))
     if end:
         return translate_in(context, bare)
     return translate(template, **values)
@@ -461,6 +468,10 @@ def show_recorded(text: str) -> str:
     One with a long line quotes a program, and stays as it is.
     """
     most_characters = 500
-    if speaks_english() or max(map(len, text.split("\n"))) > most_characters:
+    if max(map(len, text.split("\n"))) > most_characters:
         return text
-    return _retell_cached(_current_catalogue(), text, False)
+    if speaks_english():
+        shown = text
+    else:
+        shown = _retell_cached(_current_catalogue(), text, False)
+    return _recent.add_text(shown, _RECORDED, {"recorded": text})

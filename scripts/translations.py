@@ -330,6 +330,16 @@ RECORDED_IN = {
 }
 """Packages and modules whose sentences, f-strings included, stay in English in the code and are
 shown by `show_recorded`; and of how many words such a sentence is at least."""
+BOX_MESSAGES_IN = (
+    *(f"queue/{name}.py" for name in ("cell_process", "runner", "durable_copy", "disk_budget")),
+    *(f"queue/{name}.py" for name in ("queue_file", "queue_check", "job_making", "launch")),
+    *(f"queue/{name}.py" for name in ("queue_command", "queue_edit", "queue_state", "detach")),
+    *(f"autostop/{name}.py" for name in ("idle_clock", "work_signs", "progress_watch")),
+    "sampling/xid.py",
+    "recorder/preemption.py",
+)
+"""Modules of the agent whose messages a person sees most: why a cell ended, what keeps a box from
+stopping itself, Xids. The agent has no catalogue; `show_recorded` translates them on arrival."""
 NOT_SHOWN_IN = (
     "transfer/safe_names.py",
     "ssh/bundle.py",
@@ -358,6 +368,23 @@ def read_recorded() -> Iterator[tuple[str, int, str]]:
                         yield name, line, text
 
 
+_NO_MESSAGE = re.compile(
+    r"%[dg.]|\{\}|^#!|^(?:boot awake|active unknown|path changed|at path mark|google compute|cell path|name state)"
+)
+"""A message that is filled in by position, which is not matched, or names of fields."""
+
+
+def read_box_messages() -> Iterator[tuple[str, int, str]]:
+    """Yield module, line and text of the agent's messages that are translated on arrival."""
+    for name in BOX_MESSAGES_IN:
+        path = ROOT / "remote" / "rgt_box" / name
+        least_words = 2 if name == "sampling/xid.py" else 3
+        for line, text in list_sentences(ast.parse(path.read_text("utf-8")), least_words):
+            shown = " " in text.strip() and not NOT_SENTENCES.search(text)
+            if shown and not CODE.search(text) and not _NO_MESSAGE.search(text):
+                yield f"remote/rgt_box/{name}", line, text
+
+
 def collect_texts() -> dict[str, list[tuple[str, int]]]:
     """Return every text that is translated, with the places that have it."""
     found: dict[str, list[tuple[str, int]]] = {}
@@ -368,7 +395,7 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
             # translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
-    for name, line, text in read_recorded():
+    for name, line, text in (*read_recorded(), *read_box_messages()):
         found.setdefault(text.strip(" "), []).append((name, line))
     for word in (
         *(*BoxHealth, *ClockMode, *LinkState, *BillingVerb),

@@ -13,7 +13,7 @@ from rgt_tui.health import (
     finding_key,
     story_lines,
 )
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     FLEET_FILE,
     BillingVerb,
@@ -171,7 +171,8 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
                 proof = translate(", copy on the durable disk verified")
         ended = translate(cell.state)
         if cell.reason and cell.state != "done":
-            ended = translate("{ended}: {reason}", ended=ended, reason=cell.reason)
+            reason = show_recorded(cell.reason)
+            ended = translate("{ended}: {reason}", ended=ended, reason=reason)
         if stopped_by_person(cell):
             level = "info"
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     ArmedRecord,
     AutostopMode,
@@ -63,7 +63,7 @@ def describe_clock(reading: AutostopReading) -> str:
     if reading.idle_s is None:
         why = ""
         if reading.why:
-            why = f": {reading.why[0]}"
+            why = f": {show_recorded(reading.why[0])}"
         return translate(
             "{does} when idle {limit}; unknown whether it is idle{why}",
             does=does,
@@ -73,7 +73,7 @@ def describe_clock(reading: AutostopReading) -> str:
     if reading.idle_s <= 0.0:
         why = ""
         if reading.why:
-            why = translate(", now: {why}", why=reading.why[0])
+            why = translate(", now: {why}", why=show_recorded(reading.why[0]))
         return translate("{does} when idle {limit}{why}", does=does, limit=limit, why=why)
     if reading.stops_in_s is None:
         left = ""

@@ -20,7 +20,7 @@ from rgt_tui.health.condition import (
 from rgt_tui.health.facts import LIMITS, BoxFacts, training_processes
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.health.rows.conditions_runs import runs_of
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     BoxState,
     Finding,
@@ -199,8 +199,14 @@ def read_xid(view: BoxFacts) -> Sequence[Reading] | None:
         if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
     if hard:
-        return [*found, *(Reading(gpu, 1.0, text) for gpu, text in hard.items())]
+        return [*found, *(Reading(gpu, 1.0, _xid_text(text)) for gpu, text in hard.items())]
     return found
+
+
+def _xid_text(event: str) -> str:
+    """Return the text of an Xid event of the agent, with the meaning in the person's language."""
+    number, comma, meaning = event.partition(", ")
+    return f"{number}{comma}{show_recorded(meaning)}"
 
 
 def read_xid_soft(view: BoxFacts) -> Sequence[Reading] | None:
@@ -212,7 +218,7 @@ def read_xid_soft(view: BoxFacts) -> Sequence[Reading] | None:
         ago = None
     else:
         ago = max(0.0, view.box_now - news.soft_at)
-    return (Reading("", float(news.soft_seq), news.soft_text, age_s=ago),)
+    return (Reading("", float(news.soft_seq), _xid_text(news.soft_text), age_s=ago),)
 
 
 def read_ecc(view: BoxFacts) -> Sequence[Reading] | None:

@@ -25,7 +25,7 @@ from rgt_tui.health.condition import (
 )
 from rgt_tui.health.danger_clocks import ClockReading, preemption_reading
 from rgt_tui.health.facts import LIMITS, BoxFacts
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     AutostopMode,
     AutostopReading,
@@ -471,7 +471,7 @@ def say_unknown_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     found: AutostopReading = reading.about
     why = ""
     if found.why:
-        why = f": {found.why[0]}"
+        why = f": {show_recorded(found.why[0])}"
     return translate(
         "for {unknown_s} it has been unknown whether it is idle, so it will not stop itself{why}",
         unknown_s=format_duration(found.unknown_s),

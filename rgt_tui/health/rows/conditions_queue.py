@@ -17,7 +17,7 @@ from rgt_tui.health.condition import (
     warn_verdict,
 )
 from rgt_tui.health.facts import LIMITS, PREEMPTED, BoxFacts, training_processes
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     BillingVerb,
     Finding,
@@ -314,9 +314,9 @@ def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
         code = f"exit {cell.exit_code}"
     # The reason often begins with the status; both would say it twice.
     if cell.reason and cell.reason.startswith(code):
-        code = cell.reason
+        code = show_recorded(cell.reason)
     elif cell.reason:
-        code += f": {cell.reason}"
+        code = translate("{ended}: {reason}", ended=code, reason=show_recorded(cell.reason))
     return translate("{name} failed, {code}", name=cell.name, code=code)
 
 
@@ -329,7 +329,9 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
     short_of_plan = 0.5
     for cell in _cells_in_state(view, "done"):
         if cell.flag:
-            found.append(Reading(cell.name, 1.0, f"{cell.name} {cell.flag}", age_s=EVER))
+            found.append(
+                Reading(cell.name, 1.0, f"{cell.name} {show_recorded(cell.flag)}", age_s=EVER)
+            )
             continue
         if runs is None:
             runs = {run.name: run for run in view.box.runs}

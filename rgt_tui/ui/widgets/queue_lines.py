@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import BoxState, QueueCell, RunState, how_many
 from rgt_tui.profiles import collect_advice, copies_of, how_ended, no_agent, run_cost
 from rgt_tui.profiles import compute_percent as ratio
@@ -218,7 +218,7 @@ def _cell_rest(
             )
         )
     elif cell.exit_code is None and cell.state in {"failed", "interrupted"}:
-        parts.append((1, make_line(Span(cell.state, bad))))
+        parts.append((1, make_line(Span(translate(cell.state), bad))))
     parts.append((2, make_line(Span(cell.signal or "", Tone.WARN))))
     parts.append((5, make_line(dim_span("" if took is None else compact_time(took)))))
     best = cell.best
@@ -227,9 +227,9 @@ def _cell_rest(
     parts.append(
         (4, make_line("" if best is None else translate("best {best}", best=number_or_dash(best))))
     )
-    parts.append((3, make_line(Span(cell.flag or "", Tone.WARN))))
+    parts.append((3, make_line(Span(show_recorded(cell.flag or ""), Tone.WARN))))
     if cell.reason:  # it may be long, so it gets up to half of the room in any case
-        why = Span(cell.reason, bad)
+        why = Span(show_recorded(cell.reason), bad)
         return make_line(
             *join_fitting(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why
         )

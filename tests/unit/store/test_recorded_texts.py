@@ -138,6 +138,49 @@ def test_a_chinese_record_for_programs_is_the_english_text(
     assert language.record_text(MADE[name]()) == expected
 
 
+def stopped_event() -> str:
+    before = QueueCell(name="c", cfg="c", task="t", state="running")
+    # As `rgt_box.queue` writes it.
+    reason = "the queue was stopped by rgt stop; the cell ended: exit 75"
+    after = msgspec.structs.replace(before, state="interrupted", reason=reason)
+    old = msgspec.structs.replace(BASE, queues=(QueueState(path="/q", at=1.0, cells=(before,)),))
+    new = msgspec.structs.replace(BASE, queues=(QueueState(path="/q", at=2.0, cells=(after,)),))
+    (event,) = events_between(old, new, 200.0)
+    return event.text
+
+
+@pytest.mark.parametrize(("writer", "reader"), [LANGUAGES, LANGUAGES[::-1]])
+def test_a_message_of_the_agent_is_shown_in_the_readers_language(
+    writer: str, reader: str, speak: Callable[[str], None]
+) -> None:
+    speak(writer)
+    stored = language.store_text(stopped_event())
+    expected = {
+        "en": "c interrupted: the queue was stopped by rgt stop; the cell ended: exit 75",
+        "zh_CN": "c 中断：队列被 rgt stop 停止；任务已结束：exit 75",
+    }
+    assert language.load_text(stored) == expected[writer]
+    language._recent.__init__()  # type: ignore[misc]
+    speak(reader)
+    assert language.load_text(stored) == expected[reader]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("out of memory in the container (24 GiB)", "容器内存不足（24 GiB）"),
+        ("killed by the kernel: 4711", "被内核杀死：4711"),
+        ("the GPU has fallen off the bus: lost until the machine restarts", "GPU 掉卡：机器重启之前都不能用"),
+        ("Segmentation fault (core dumped)", "Segmentation fault (core dumped)"),
+    ],
+)  # fmt: skip
+def test_only_the_agents_own_words_are_translated(
+    message: str, shown: str, speak: Callable[[str], None]
+) -> None:
+    speak("zh_CN")
+    assert language.show_recorded(message) == shown
+
+
 def test_a_name_that_is_also_a_text_stays_a_name(speak: Callable[[str], None]) -> None:
     speak("en")
     language.translate("failed")

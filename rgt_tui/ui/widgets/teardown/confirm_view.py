@@ -377,7 +377,7 @@ def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
         instance = ""
     box = state.box
     what = {
-        DialogStage.REVIEW: f"{verb_label(state, setting)} {box}?",
+        DialogStage.REVIEW: translate("{verb} {box}?", verb=verb_label(state, setting), box=box),
         DialogStage.SENDING: translate(
             "{verb} {box}: sent", verb=verb_label(state, setting), box=box
         ),

@@ -48,7 +48,7 @@ def pull_line(pull: BoxPull, width: int) -> Line:
             width,
         )
     if pull.asks is not None:
-        price = Span(f"{pull.asks.size_and_price}?", Tone.WARN)
+        price = Span(translate("{size}?", size=pull.asks.size_and_price), Tone.WARN)
         return clip_line(
             named_line(
                 translate("fetch"),
