@@ -98,6 +98,7 @@ class GradientLifetime:
 
     def __init__(self, optimizers: Sequence[Any]) -> None:
         self.is_carried = self._unknown = self._zeroed = False
+        self._optimizers = optimizers
         self._watched: dict[int, torch.Tensor] = {}
         self._last: dict[int, TensorWeakRef] | None = None
         self._with_values: dict[int, TensorWeakRef] = {}
@@ -105,7 +106,12 @@ class GradientLifetime:
         self._boundaries = 0
         self._handles: list[Any] = []
         self._nodes: dict[int, Any] = {}
-        for optimizer in optimizers:
+        # Skipped steps are looked at, too: those of a `GradScaler` are few.
+        self._watches_left = 64
+        self._begin_watch()
+
+    def _begin_watch(self) -> None:
+        for optimizer in self._optimizers:
             register = getattr(optimizer, "register_step_pre_hook", None)
             if register is None:
                 continue
@@ -151,6 +157,14 @@ class GradientLifetime:
         if self._last and self._boundaries > most_boundaries:
             self._unknown = True  # gradients that never have values: looking costs time each step
             self.remove_hooks()
+
+    def watch_again(self) -> None:
+        """Watch once more: a step without an update may be the first of an accumulation."""
+        if self._handles or self.is_carried or not self._watches_left:
+            return
+        self._watches_left -= 1
+        self._boundaries = 0
+        self._begin_watch()
 
     def remove_hooks(self) -> None:
         """Remove the hooks from the optimizers."""
@@ -229,7 +243,7 @@ class ShardedGradients:
     its own part alone.
 
     Args:
-        optimizers: The optimizers, some of whose parameters are watched in the first steps.
+        optimizers: The optimizers, some of whose parameters are watched in steps without an update.
 
     Attributes:
         is_carried: Whether a gradient with values has outlived a step.
@@ -256,10 +270,10 @@ class ShardedGradients:
     def note_boundary(self, *, updated: bool) -> None:
         """Note the gradients at the end of a step in which an optimizer has stepped, or none."""
         self.judge_held()
-        self._boundaries += 1
         most_boundaries = 64  # looking takes time, also at a GPU
         if updated or self.is_carried or self._boundaries > most_boundaries:
             return
+        self._boundaries += 1
         for parameter in self._watched:
             grad: Any = parameter.grad
             if grad is not None and _has_values(getattr(grad, "_local_tensor", grad)):
@@ -268,7 +282,11 @@ class ShardedGradients:
 
 def _has_values(grad: torch.Tensor | None) -> bool:
     """Return whether a gradient has a value other than zero; of a sparse one, True."""
-    return grad is not None and (grad.layout is not torch.strided or bool(grad.any()))
+    if grad is None or grad.layout is not torch.strided:
+        return grad is not None
+    # A few values first: usually they are enough, and a large gradient takes milliseconds.
+    few = grad[(slice(8),) * grad.dim()]
+    return bool(few.any()) or bool(grad.any())
 
 
 class StepBoundary:
@@ -348,10 +366,13 @@ class StepBoundary:
 
     def note_step(self) -> None:
         """Note that a step is over."""
-        self._ended = self._state.progress.step, self.is_touched
+        touched = self._hooks.touched
+        self._ended = self._state.progress.step, touched
+        if not touched and self._state.world > 1 and self._hooks.sees_all_changes:
+            self._gradients.watch_again()  # one process saves the gradients of such steps
         self._gradients.note_boundary()
         if self._sharded is not None:
-            self._sharded.note_boundary(updated=self.is_touched)
+            self._sharded.note_boundary(updated=touched)
         self._hooks.touched = False
         self.keep_epoch_end()
 
@@ -553,8 +574,12 @@ class StepGap:
             self._say(f"warning: {told}")
 
     def _rates(self) -> list[Any]:
-        rates: list[Any] = [group["lr"] for group in self._groups]
-        return rates + [schedule.last_epoch for schedule in self._schedules]
+        rates: list[Any] = []
+        for group in self._groups:
+            rates.append(group["lr"])
+        for schedule in self._schedules:
+            rates.append(schedule.last_epoch)
+        return rates
 
     def _look_closely(self) -> tuple[Any, ...]:
         others = rng.capture_states()

@@ -7,6 +7,7 @@ quarter to a waste of a few percent.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -27,6 +28,7 @@ from rgt_train.tracking.report import RunReport
 
 if TYPE_CHECKING:  # the mirror process imports this module and has no torch
     from rgt_train.data.position import Progress
+    from rgt_train.ranks.heartbeat import StepTimes, TakenTimes
 
 FLOOR_S = 10.0
 """Minimum seconds between saves: the estimate is rough, and others use the disks and logs too."""
@@ -93,10 +95,13 @@ class SaveCadence:
         self._writes: deque[float] = deque(maxlen=5)
         self._steps: deque[float] = deque(maxlen=50)
         self._beside: deque[float] = deque(maxlen=10_000)
+        self._chosen = 0
+        self._unjudged_s = 0.0
 
     def measured_step(self, seconds: float, *, saving: bool = False) -> None:
         """Record the duration of one step; `saving` while a save was in flight."""
         (self._beside if saving else self._steps).append(seconds)
+        self._unjudged_s += seconds
 
     def measured_save(self, stall_s: float, durable_s: float = 0.0, waited_s: float = 0.0) -> None:
         """Record the duration of one save.
@@ -114,6 +119,7 @@ class SaveCadence:
             # What the writer process takes from the steps that run next to it.
             slower = sum(seconds - usual for seconds in self._beside)
         self._beside.clear()
+        self._chosen = 0
         self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
         self._writes.append(durable_s)
 
@@ -121,7 +127,13 @@ class SaveCadence:
         """Return whether to save at the end of `step`, if the previous save was due at `last`."""
         if self._fixed:
             return step % self._fixed == 0  # the same steps after any history: easy to predict
-        return step - last >= self.current_interval().steps
+        # Choosing an interval takes as long as a third of `run.step`. It is at least some seconds,
+        # so that one of the last second serves fast steps as well.
+        valid_s = 1.0
+        if not self._chosen or self._unjudged_s >= valid_s:
+            self._chosen = self.current_interval().steps
+            self._unjudged_s = 0.0
+        return step - last >= self._chosen
 
     def current_interval(self) -> SaveInterval:
         """Return the current interval."""
@@ -188,7 +200,7 @@ class StepPace:
         step_samples: Samples of an optimizer step.
         epoch: Returns the epoch, with a fraction.
         saving: Returns whether a save is in flight: then a step may take longer than usual.
-        split: Returns how the time of the given number of steps was spent, by name.
+        times: Splits the time of the steps.
         rates: Returns the learning rates of the parameter groups, by name.
     """
 
@@ -201,7 +213,7 @@ class StepPace:
         step_samples: int,
         epoch: Callable[[], float],
         saving: Callable[[], bool],
-        split: Callable[[int], Mapping[str, float]],
+        times: StepTimes,
         rates: Callable[[], Mapping[str, float]],
     ) -> None:
         self._rates = rates
@@ -209,9 +221,10 @@ class StepPace:
         self._stop = stop
         self._cadence = cadence
         self._options = options
+        self._rate_name = f"{options.unit}_s"
         self._epoch = epoch
         self._saving = saving
-        self._split = split
+        self._times = times
         self._per_step = step_samples * options.per_sample
         self._busy = 0.0
         self._steps = 0
@@ -237,33 +250,50 @@ class StepPace:
             self._stop.wait(rest)
 
     def _log_steps(self, progress: Progress, values: dict[str, float]) -> None:
-        rate = self._per_step * self._steps / max(self._busy, 1e-9)
-        split = self._split(self._steps)
+        steps = self._steps
+        rate = self._per_step * steps / max(self._busy, 1e-9)
         self._busy = 0.0
         self._steps = 0
-        unit = self._options.unit
-        if progress.loss is not None:
-            loss = progress.loss
-        else:
+        loss = progress.loss
+        if loss is None:
             loss = float("nan")
-        rates = self._rates()
-        numbers = {"loss": loss, **split, **rates, **values}
-        numbers[f"{unit}_s"] = round(rate, 1)
+        # Fast steps are written several at a time, and their numbers are computed there: right
+        # after a step the caches hold the model, and each line of code here costs several times
+        # as much.
+        numbers = functools.partial(
+            self._list_numbers, loss, self._times.take_times(steps), self._rates(), values, rate
+        )
         names = tuple(values)
         # Built once per set of names: formatting is on the training thread.
         template = self._templates.get(names)
         if template is None:
             shown = [f"{_SHORT.get(k, k)} %{_FORMAT.get(k, '.4g')}" for k in _escaped(names)]
-            shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"%s {_escaped([unit])[0]}/s"]
+            unit = _escaped([self._options.unit])[0]
+            shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"{unit} %.*f%s/s"]
             template = self._templates[names] = "  ".join(shown)
-        line = template % (
-            progress.step,
-            progress.epoch + 1,
-            loss,
-            *values.values(),
-            _rate_text(rate),
-        )
+        shown_rate = (0, rate, "")
+        if rate >= 1e6:
+            shown_rate = (1, rate / 1e6, "M")
+        elif rate >= 1e3:
+            shown_rate = (1, rate / 1e3, "k")
+        line = template % (progress.step, progress.epoch + 1, loss, *values.values(), *shown_rate)
         self._report.record_step(progress.step, self._epoch(), numbers, line)
+
+    def _list_numbers(
+        self,
+        loss: float,
+        times: TakenTimes,
+        rates: Mapping[str, float],
+        values: Mapping[str, float],
+        rate: float,
+    ) -> Mapping[str, float]:
+        """Return the numbers of a point of the curves."""
+        numbers: dict[str, float] = {"loss": loss}
+        numbers.update(self._times.mean_times(times))
+        numbers.update(rates)
+        numbers.update(values)
+        numbers[self._rate_name] = round(rate, 1)
+        return numbers
 
 
 _SHORT = {"grad_norm": "gnorm"}
@@ -272,14 +302,6 @@ _FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
 
 def _escaped(names: Iterable[str]) -> list[str]:
     return [name.replace("%", "%%") for name in names]
-
-
-def _rate_text(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:.1f}M"
-    if value >= 1e3:
-        return f"{value / 1e3:.1f}k"
-    return f"{value:.0f}"
 
 
 def plain_number(name: str, value: Number) -> float:
@@ -309,7 +331,9 @@ def group_rates(optimizers: Mapping[str, Any]) -> dict[str, float]:
     optimizers theirs comes first: ``lr/generator/0``.
     """
     # The usual case first: this runs at every step.
-    groups = sum([len(getattr(optimizer, "param_groups", ())) for optimizer in optimizers.values()])
+    groups = 0
+    for optimizer in optimizers.values():
+        groups += len(getattr(optimizer, "param_groups", ()))
     if groups < 2:
         return {}
     found: dict[str, float] = {}

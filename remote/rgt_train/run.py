@@ -421,16 +421,21 @@ class Run:
                 )
             )
         shown = plain_number("loss", loss)
-        plain = {name: plain_number(name, value) for name, value in values.items()}
+        for name, value in values.items():
+            if type(value) is not float:
+                values[name] = plain_number(name, value)
         # Before the count: a step too many must not reach a checkpoint.
         self._data.require_steps_left()
         self.progress.advance()
         self._beat.record_step(self.progress.step)
         self._state.note_modes()
         self._pending.note_step()
-        self.progress.loss = self._ranks.mean_over_ranks([shown])[0]
-        self.progress.add_loss(self.progress.loss)
-        self._files.pace.end_of_step(self.progress, plain)
+        mean = shown
+        if self._ranks.world > 1:
+            mean = self._ranks.mean_over_ranks([shown])[0]
+        self.progress.loss = mean
+        self.progress.add_loss(mean)
+        self._files.pace.end_of_step(self.progress, values)
         if self._watchdog is not None:
             self._watchdog.note_step()
         self._search.after_step()
@@ -449,15 +454,15 @@ class Run:
                 self._search.at_save()  # before the save, whose cost it is not
             self._files.save_at_boundary(self.progress.step, agreed)
             self._files.pace.begin_step()
-        self._data.skip_left_out(self._files.report)
+        if self.progress.left_out:
+            self._data.skip_left_out(self._files.report)
         self._gap.stepped(saving=bool(agreed & launch.SAVE))
         self._boundary.note_step()
         if self._files.mirror is not None:
             self._files.mirror.poll_copy()
+        if self._ranks.world == 1 and self._stop.requested:
+            agreed |= launch.STOP  # a signal that arrived during the hold
         self._stop_if_agreed(agreed)
-        if self._ranks.world == 1:
-            # a signal that arrived during the hold
-            self._stop_if_agreed(launch.STOP if self._stop.requested else 0)
 
     def check(self) -> None:
         """Stop here if a signal asked for it; for long work without a `step`, such as a validation.

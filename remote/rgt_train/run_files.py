@@ -98,7 +98,7 @@ class RunFiles:
         self.mirror: CheckpointMirror | None = None
         self.restored: RestoredState | None = None
         self.proof: StepProof | None = None
-        self._prepared = False
+        self._boundaries = 0
         self._dynamics: TrainingDynamics | None = None
         self._git_state: Callable[[], dict[str, Any] | None] = lambda: None
         self._recorded: Callable[[], str | None] = lambda: None
@@ -148,9 +148,10 @@ class RunFiles:
     def save_at_boundary(self, step: int, agreed: int) -> None:
         """Let the writer save at a step boundary, if that needs the other ranks or it is alone."""
         saving = agreed & (launch.SAVE | launch.HOLD)
-        if self._prepared and not saving:
+        self._boundaries += 1
+        # Not at the first boundary: a relaunch should reach its first step soon.
+        if not saving and self._boundaries != 2:
             return
-        self._prepared = True
         with self._ranks.beat.within_phase(CHECKPOINT):
             if saving:
                 self._finish_record()
@@ -384,7 +385,7 @@ class RunFiles:
             samples,
             self.epoch_with_fraction,
             saving,
-            times.mean_step_times,
+            times,
             self._learning_numbers,
         )
 

@@ -9,7 +9,6 @@ carries from one step (or epoch) to the next, which its bytecode shows.
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
 import io
@@ -22,15 +21,7 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from itertools import chain, compress, islice
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -41,7 +32,13 @@ from rgt_train.checkpoint.encoding import tensor_ids
 from rgt_train.checkpoint.snapshot import outside_compile, version_of
 from rgt_train.data.rng import find_generators, random_state
 from rgt_train.data.sampler import BatchPlan
-from rgt_train.loop_code import carried_names, counts_batches, names_of_loop
+from rgt_train.loop_code import (
+    carried_names,
+    counts_batches,
+    is_only_printed,
+    names_of_loop,
+    reads_first,
+)
 
 _ASIDE = (
     "rgt_train", "tqdm", "logging", "threading", "matplotlib", "wandb", "rich", "torchmetrics",
@@ -113,7 +110,7 @@ class StateSurvey:
         for name, value in list(vars(module).items()):
             if name not in usual:
                 self.add_value(f"{path}.{name}".lstrip("."), value, 1)
-                if _reads_first(type(module).forward, name):
+                if reads_first(type(module).forward, name):
                     self.add_graphs(f"{path}.{name}".lstrip("."), value)
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
             self.add_value(f"{path}.{getattr(hook, '__name__', 'hook')}".lstrip("."), hook, 2)
@@ -153,15 +150,6 @@ def _filled_paths(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
     return [
         path for path in empty if any(each.startswith((f"{path}.", f"{path}[")) for each in after)
     ]
-
-
-def _reads_first(function: Any, name: str) -> bool:
-    """Return whether `function` reads the attribute `name` before it sets it."""
-    code: Any = getattr(function, "__code__", "")
-    for step in dis.get_instructions(code):
-        if step.argval == name and step.opname.endswith("_ATTR"):
-            return step.opname.startswith("LOAD")
-    return False
 
 
 def _is_clock_reading(value: Any) -> bool:
@@ -324,6 +312,7 @@ class StateSearch:
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
         self._fresh: dict[str, list[str]] = {}
         self._steps = self._saves = 0
+        self._is_done = False  # until the next epoch
         self._walked: int | None = None
         self._saved_at = (-1, -1)
         self._before: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -342,6 +331,8 @@ class StateSearch:
         something to compare with.
         """
         self._steps += 1
+        if self._is_done:
+            return
         parts: list[Callable[[], None]] = []
         if self._steps <= 3:
             parts += [self._compare_loop, self._find_gradients]
@@ -358,6 +349,7 @@ class StateSearch:
             parts.append(self._compare_content)
         if parts:
             self._examine_parts(*parts)
+        self._is_done = self._walked is not None and self._steps > max(3, self._walked + 2)
 
     def _parts_of_walk(self) -> list[Callable[[], None]]:
         """Return the parts with which later steps and saves compare, and that walk through all objects."""
@@ -386,6 +378,7 @@ class StateSearch:
 
     def next_epoch(self) -> None:
         """Examine what the loop carries from epoch to epoch; called by the loop over them."""
+        self._is_done = False
         self._examine_parts(self._compare_epochs)
 
     def at_save(self) -> dict[str, list[str]]:
@@ -507,11 +500,13 @@ class StateSearch:
         near = {repr(step + difference) for difference in (-1, 0, 1)}
         derived: set[str] = set()
         counted: list[str] = []
+        codes_of: dict[str, list[types.CodeType]] = {}
         for frame in user_frames():
             known = set(survey.found)
             codes = [frame.f_code]
             for name in sorted(carried_names(frame.f_code, frame.f_lasti)):
                 value = frame.f_locals.get(name, frame.f_globals.get(name))
+                codes_of.setdefault(name, []).append(frame.f_code)
                 survey.add_value(name, value)
                 survey.add_graphs(name, value)
                 if _is_iterator(value) and not _source_of(value):
@@ -522,6 +517,7 @@ class StateSearch:
                 if same_module and isinstance(value, types.FunctionType):
                     codes.append(value.__code__)
                     for outer, content in sorted(_variables_of(value).items()):
+                        codes_of.setdefault(outer, []).append(value.__code__)
                         survey.add_value(outer, content)
             if any("step_now" in code.co_names for code in codes):
                 added = {*survey.found} - known
@@ -543,11 +539,14 @@ class StateSearch:
             for kind in ("variable", "iterator"):  # but for those that an edited loop lacks
                 for name in self.found.pop(kind, []):
                     of_file = name.rpartition(".")[0] in sys.modules
-                    if of_file or name.split(".")[0] in {*roots, *iterators, _OTHER_LOADER}:
+                    root = name.split(".")[0]
+                    there = of_file or root in {*roots, *iterators, _OTHER_LOADER}
+                    if there and not is_only_printed(tuple(codes_of.get(root, ())), root):
                         self.found.setdefault(kind, []).append(name)
         for path in self._changed_paths(scope, epoch, found):
             words = re.split(r"\[", path)[0].split(".")
-            self._note_found("variable", ".".join(words[:2]))
+            if not is_only_printed(tuple(codes_of.get(words[0], ())), words[0]):
+                self._note_found("variable", ".".join(words[:2]))
 
     def _compare_attributes(self) -> None:
         """Find plain attributes that change: of the modules, and of given objects of a person's own."""

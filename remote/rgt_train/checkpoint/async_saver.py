@@ -297,7 +297,9 @@ class AsyncSaver:
     def poll_outcome(self) -> SaveOutcome | None:
         """Return the result of the save in flight, once; None while it runs."""
         flight = self._flight
-        if flight is not None and flight.copy is not None:
+        if flight is None:
+            return None
+        if flight.copy is not None:
             flight.copy.judge_if_ready()
         return self._take_outcome(block=False)
 

@@ -213,11 +213,15 @@ class CheckpointSaver:
     def wishes(self, step: int) -> int:
         """Return this rank's wishes at the end of `step` (flags of `rgt_train.ranks.launch`)."""
         # First: a save that has just failed changes what this rank wishes.
-        self._apply_outcome(self._persister.poll_outcome())
+        outcome = self._persister.poll_outcome()
+        if outcome is not None:
+            self._apply_outcome(outcome)
         if self._cadence.is_due(step, self._last_due):
             self._last_due = step
             self._due = True
             self._loud = True
+        if not (self._due or self.failing):
+            return 0
         retry = self.failing and time.monotonic() >= self._retry_at
         save = 0
         # One at a time: a second copy of the state would need its memory twice.

@@ -499,7 +499,7 @@ class DataPosition:
         self._rank = rank
         self._world = world
         self._restore_rng = restore_rng
-        self._known: tuple[Any, int] = None, 0
+        self._known = -1, -1, 0
         self.entered = False
         self.gap: ChangeDetector | None = None
         self.asked = False
@@ -513,20 +513,26 @@ class DataPosition:
     def planned_steps(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
-        steps = self._steps
+        known = self._known
+        # Both cases are without a further call: several parts of a step ask for this.
+        if known[0] == p.epoch and known[1] == p.offset:
+            steps = known[2]
+        else:
+            steps = self._steps
         most = self.most - p.step + p.done_steps
-        if steps > most:
-            steps = most
-        return max(0, steps)
+        if steps <= most:
+            return steps
+        return max(0, most)
 
     @property
     def _steps(self) -> int:
         """Steps of the epoch, whether or not the run ends before it does."""
         p = self._progress
-        key = p.epoch, p.offset
-        if self._known[0] != key:
-            self._known = key, self.sampler.steps_in(*key)
-        return self._known[1]
+        known = self._known
+        if known[0] != p.epoch or known[1] != p.offset:
+            known = p.epoch, p.offset, self.sampler.steps_in(p.epoch, p.offset)
+            self._known = known
+        return known[2]
 
     @property
     def total(self) -> int:

@@ -15,7 +15,7 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 import torch
 
@@ -138,9 +138,14 @@ class Heartbeat:
 
     def record_step(self, step: int) -> None:
         """Record the number of optimizer steps done; the next phase is ``loop``."""
-        self.enter_phase(LOOP)
-        now = self._since
+        # `enter_phase`, without the call
+        now = time.monotonic_ns()
         spent = self._spent
+        spent[self._phase] += now - self._since
+        self._phase = LOOP
+        self._since = now
+        page = self._page
+        page[2] = now & -16 | LOOP
         aside = spent[CHECKPOINT] + spent[EVALUATION] + spent[START] + spent[END]
         took = now - self._stepped - aside + self._aside
         self._stepped = now
@@ -152,14 +157,11 @@ class Heartbeat:
             self._slowest = max(self._slowest, took)
         elif self._steps == 2:  # the first one compiles, and fills caches
             self._usual = self._slowest = max(0, took)
-        page = self._page
-        page[3], page[4], page[5], page[6], page[7] = (
-            step,
-            now,
-            self._usual,
-            self._slowest,
-            self._steps,
-        )
+        page[3] = step
+        page[4] = now
+        page[5] = self._usual
+        page[6] = self._slowest
+        page[7] = self._steps
 
     def take_phase_times(self) -> list[int]:
         """Return the nanoseconds of each phase since the last call."""
@@ -209,6 +211,10 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
 # communication are one number.
 
 
+TakenTimes = Tuple[int, List[int]]
+"""Number of steps, and the nanoseconds of each phase in them."""
+
+
 class StepTimes:
     """Splits the steps of one rank.
 
@@ -229,15 +235,19 @@ class StepTimes:
         self._exposed: float | None = None
         self._looked = float("-inf")
 
-    def mean_step_times(self, count: int) -> dict[str, float]:
-        """Return the mean seconds of `count` steps since the last call.
+    def take_times(self, count: int) -> TakenTimes:
+        """Return the times of `count` steps since the last call, for `mean_times`."""
+        return count, self._beat.take_phase_times()
+
+    def mean_times(self, times: TakenTimes) -> dict[str, float]:
+        """Return the mean seconds of the steps of `times`.
 
         Returns:
             ``step_time``, without saves and evaluations; its ``data_time`` if the run knows the
             loader, and the rest: ``compute_time``, with several ranks ``comm_time`` as well, or
             ``compute_comm_time`` for both.
         """
-        spent = self._beat.take_phase_times()
+        count, spent = times
         steps_ns = count * 1e9
         step = sum(_in_step(spent)) / steps_ns
         told = {"step_time": round(step, 6)}

@@ -15,8 +15,8 @@ import weakref
 from collections import deque
 from typing import Callable, Mapping, Tuple
 
-Point = Tuple[int, float, float, Mapping[str, float]]
-"""Step, epoch with its fraction, seconds since the epoch, numbers by name."""
+Point = Tuple[int, float, float, Callable[[], Mapping[str, float]]]
+"""Step, epoch with its fraction, seconds since the epoch, what returns the numbers by name."""
 
 
 class LineGatherer:
@@ -76,7 +76,14 @@ class LineGatherer:
         fast = now - times[0] < self._fast_s
         times.append(now)
         with self._lock:
-            self._points.append(point)
+            points = self._points
+            points.append(point)
+            if fast and 1 < len(points) < self._most and now < self._due:
+                # The usual case, without a further call. The point before is still waiting, so the
+                # thread watches.
+                self._slow_lines = 0
+                self._show(line)
+                return True
             if fast:
                 self._slow_lines = 0
             if fast and len(self._points) < self._most:

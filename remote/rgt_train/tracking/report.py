@@ -264,7 +264,6 @@ def _import_library(name: str) -> Any:
 METRICS = "metrics.jsonl"
 _TAIL = 1 << 16
 _encode = json.JSONEncoder(allow_nan=False).encode
-_NUMBERS = {int, float}
 
 
 class RunReport:
@@ -301,17 +300,20 @@ class RunReport:
     def record_point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
-        self.flush_lines()
-        self._append_points([(step, epoch, now, values)])
+        self._append_entry({"step": step, "epoch": round(epoch, 6), "time": now, **values})
         for sink in self._sinks:
             sink.record_point(step, now, values)
 
-    def record_step(self, step: int, epoch: float, values: Mapping[str, float], line: str) -> None:
+    def record_step(
+        self, step: int, epoch: float, list_numbers: Callable[[], Mapping[str, float]], line: str
+    ) -> None:
         """Append the point of a step, and print its line; both soon, if steps are fast."""
         now = time.time()
-        shown = self._gatherer.add_point((step, epoch, now, values), line)
-        for sink in self._sinks:
-            sink.record_point(step, now, values)
+        shown = self._gatherer.add_point((step, epoch, now, list_numbers), line)
+        if self._sinks:
+            values = list_numbers()
+            for sink in self._sinks:
+                sink.record_point(step, now, values)
         if not shown:
             print_line(line)
 
@@ -343,10 +345,11 @@ class RunReport:
         self._file.append_line("\n".join(map(self._encode_point, points)))
 
     def _encode_point(self, point: Point) -> str:
-        step, epoch, seconds, values = point
+        step, epoch, seconds, list_numbers = point
+        values = list_numbers()
         epoch = round(epoch, 6)
-        numbers = tuple(values.values())
-        if not ({*map(type, numbers)} <= _NUMBERS and _is_sum_finite(numbers)):
+        numbers = tuple(values.values())  # of a step: plain floats
+        if not _is_sum_finite(numbers):
             return _encode_entry({"step": step, "epoch": epoch, "time": seconds, **values})
         # JSON of the usual point, in a third of the time of an encoder
         names = tuple(values)
@@ -374,6 +377,10 @@ def _is_sum_finite(numbers: tuple[float, ...]) -> bool:
         return False
 
 
+_unwritable_ignored = suppress(OSError, ValueError)
+"""Made once: fast steps print a line each."""
+
+
 def print_line(line: str) -> None:
     """Print `line` and flush it, ignoring a closed pipe or a full log."""
     _print_unflushed(line)
@@ -381,7 +388,7 @@ def print_line(line: str) -> None:
 
 
 def _print_unflushed(line: str) -> None:
-    with suppress(OSError, ValueError):
+    with _unwritable_ignored:
         sys.stdout.write(line + "\n")
 
 

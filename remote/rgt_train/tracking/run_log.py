@@ -305,14 +305,19 @@ def launch_facts(
         "effective_batch": None if batch is None else batch * accumulate,
         "settings": dict(settings),
         "overrides": dict(overrides or {}),
-        "versions": library_versions(),
+        "versions": platform_versions(),
         "git": git,
     }
 
 
 def write_launch_record(out: StrPath, record: Mapping[str, Any]) -> str | None:
-    """Replace ``run.json``, keeping the first launch's record; return why it could not be written, or None."""
+    """Replace ``run.json``, keeping the first launch's record; return why it could not be written, or None.
+
+    The versions of libraries are added to a `record` with versions.
+    """
     path = os.path.join(out, RUN_JSON)
+    if "versions" in record:
+        record = {**record, "versions": {**library_versions(), **record["versions"]}}
     body: dict[str, Any] = {"first": record, "last": record}
     try:
         with open(path, encoding="utf-8") as file:
@@ -335,19 +340,28 @@ def last_recorded_attempt(out: StrPath) -> int:
         return 0
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries loaded or installed next to torch."""
+def platform_versions() -> dict[str, str]:
+    """Return the versions of Python, of the system and of torch, and the name of the GPU."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(torch.__version__)
         if torch.cuda.is_available():
             found["cuda"], found["device"] = str(torch.version.cuda), torch.cuda.get_device_name()
+    return found
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of torch and of the libraries installed next to it.
+
+    It reads their metadata, which takes milliseconds.
+    """
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
     return found
 
 

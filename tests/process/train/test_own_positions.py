@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,37 @@ def make_run(out: Path, **given: Any) -> Run:
         **given,
     }
     return Run(out, **facts)
+
+
+PRINTED = """
+def train(run, loader, optimizer):
+    mean, seen = 0.0, 0
+    for epoch in run.epochs():
+        total = 0.0
+        for batch in loader:
+            value = float(batch[0].sum())
+            mean = 0.9 * mean + 0.1 * value
+            total += value
+            seen += len(batch[0])
+            if run.step_now % 4 == 0:
+                print(f"mean {mean:.3f} total {total}")
+            optimizer.param_groups[0]["lr"] = 0.1 / seen
+            run.step(value)
+"""
+
+
+def test_a_mean_that_is_only_printed_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(PRINTED)
+    train = runpy.run_path(str(tmp_path / "train.py"))["train"]
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with make_run(tmp_path / "run", model=model, optimizer=optimizer) as run:
+        train(run, DataLoader(DATA, batch_sampler=run.batches()), optimizer)
+    named = [line for line in capsys.readouterr().out.splitlines() if "not given" in line]
+    assert [line for line in named if "variable seen" in line], named
+    assert not [line for line in named if "mean" in line or "total" in line], named
 
 
 @pytest.mark.parametrize("workers", [0, 2])

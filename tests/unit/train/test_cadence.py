@@ -60,6 +60,24 @@ def test_the_first_save_comes_within_the_ceiling(seconds: float, steps: int) -> 
     assert not cadence.is_due(steps - 1, 0)
 
 
+def test_an_interval_follows_slower_steps_and_each_save() -> None:
+    """It is not chosen at each step, which takes as long as a third of the step's end."""
+    cadence = SaveCadence(0, RARE)
+    cadence.measured_step(0.001)
+    assert not cadence.is_due(9, 0)
+    for _ in range(3):
+        cadence.measured_step(400.0)
+    assert cadence.is_due(2, 0), "a step takes longer than the whole last second did"
+    cadence.measured_save(0.5)
+    assert cadence.is_due(10, 0) == (cadence.current_interval().steps <= 10)
+    for _ in range(60):
+        cadence.measured_step(0.01)
+        assert cadence.is_due(10**6, 0)
+    cadence.measured_save(0.0001, 0.01)
+    steps = cadence.current_interval().steps
+    assert (cadence.is_due(steps, 0), cadence.is_due(steps - 1, 0)) == (True, False)
+
+
 def test_steps_that_were_all_made_beside_a_save_are_steps() -> None:
     cadence = SaveCadence(0, RARE)
     cadence.measured_step(300.0, saving=True)

@@ -12,7 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def train_ranks() -> None:
-    """Train as KIND says: ``own``, ``given`` or ``zeroed``; leave the loop after step STOP_AT.
+    """Train as KIND says; leave the loop after step STOP_AT.
+
+    KIND is ``own``, ``later`` (accumulates from step 9 on), ``given``, ``zeroed`` or ``skipped`` (two
+    steps without an update, whose gradients are dropped).
 
     WRAP is ``ddp`` or ``fsdp``.
     """
@@ -37,9 +40,11 @@ def train_ranks() -> None:
                 loss.backward()
                 if kind == "given" and not run.micro():
                     continue
-                if kind != "own" or number % 4 == 3:
-                    optimizer.step()
-                    optimizer.zero_grad(set_to_none=kind != "zeroed")
+                due = number % 4 == 3 or kind not in ("own", "later")
+                if due or (kind == "later" and number < 8):
+                    if kind != "skipped" or number not in (5, 6):
+                        optimizer.step()
+                    optimizer.zero_grad(set_to_none=kind != "zeroed" and number != 6)
                 run.step(loss)
                 if run.step_now == stop_at:
                     return

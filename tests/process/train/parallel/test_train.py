@@ -298,6 +298,26 @@ def test_gradients_that_the_loop_of_several_ranks_accumulates_are_named(
     assert ("outlive" in texts[0] + texts[1]) == (kind == "own"), texts
 
 
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", ["later", "skipped"])
+def test_an_accumulation_that_begins_later_is_named_and_skipped_steps_are_not(
+    trainers: Zygote, tmp_path: Path, kind: str, wrap: str
+) -> None:
+    texts = []
+    for stop_at in ("14", "15"):
+        ranks = forked(
+            trainers, 2, gradient_worker.__file__, kind, str(tmp_path / "run"), stop_at, wrap
+        )
+        assert ranks.wait() == [0, 0], ranks.text()
+        texts.append(ranks.text())
+    if kind == "skipped":
+        assert "outlive" not in texts[0] + texts[1], texts
+    else:
+        named = r"step 1[0-4]: the run was not given gradients \(they outlive a step"
+        assert re.search(named, texts[0]), texts[0]
+        assert "resume: not given: gradients (they outlive a step" in texts[1], texts[1]
+
+
 def test_the_documented_loop_runs(trainers: Zygote, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(documented("ddp"))
     ranks = forked(trainers, 2, tmp_path / "train.py")
