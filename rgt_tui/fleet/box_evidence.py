@@ -398,7 +398,11 @@ def _pattern_arguments(spec: BoxSpec) -> list[str]:
 def results_arguments(spec: BoxSpec, wanted: ResultsRequest) -> list[str]:
     """Return the command line of `rgt-box results`, without the verb."""
     words = [word for job in spec.jobs for word in ("--job", job)]
-    words += [word for path in spec.runs for word in ("--run", path)]
+    runs = spec.runs
+    # The only run of a Job of one command; the cells of a sweep are known by its job directory.
+    if spec.kubectl is not None and spec.kubectl.job and not spec.jobs:
+        runs += (spec.kubectl.results_directory,)
+    words += [word for path in runs for word in ("--run", path)]
     words += [word for glob in wanted.results for word in ("--results", glob)]
     words += [word for glob in wanted.ignore for word in ("--ignore", glob)]
     words += [word for glob in spec.ignore if glob.startswith("/") for word in ("--disown", glob)]

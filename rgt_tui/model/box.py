@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+from rgt_wire.kubernetes_job import parse_claim
 
 from rgt_tui.language import load_text, store_text, translate
 from rgt_tui.model.autostop import SelfStopState
@@ -197,6 +198,14 @@ class KubectlRoute(FrozenStruct, kw_only=True):
     # Kubernetes' own 30 s are too short for a large checkpoint.
     grace_s: int = 210
     """Seconds between SIGTERM and SIGKILL for its pod: time to save a checkpoint."""
+
+    @property
+    def results_directory(self) -> str:
+        """``$RGT_OUT`` of its Job: on its first claim, otherwise in the pod."""
+        top = "/tmp/rgt"
+        if self.claims:
+            top = parse_claim(self.claims[0])[1]
+        return f"{top}/{self.job}"
 
     @property
     def pod_selector(self) -> str:

@@ -24,7 +24,6 @@ from rgt_tui.fleet.work.pod_jobs import (
     KubernetesJob,
     SweepManifests,
     job_manifest,
-    results_directory,
     sweep_manifests,
 )
 from rgt_tui.fleet.work.queue_split import QueueLine
@@ -88,7 +87,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     except CannotRun as error:
         print_error(f"{spec.name}: {error}")
         return USAGE
-    folder = results_directory(route)
+    folder = route.results_directory
     _print_rows(
         arguments,
         f"{spec.name}: image  {image}",
@@ -166,17 +165,14 @@ async def start_reader(arguments: RunArguments, spec: BoxSpec) -> int:
         # Its time runs only from its start: one that finds no node would stay.
         if not state:
             await job.delete_reader()
-    rgt, folder = rgt_with(arguments.fleet), ""
-    if spec.kubectl is not None and not spec.jobs:
-        folder = results_directory(spec.kubectl)
+    rgt = rgt_with(arguments.fleet)
     text = translate(
         "it ends by itself after {time}, or with the Job", time=format_duration(job.reader_s)
     )
     _print_rows(
         arguments,
         f"{spec.name}: pod    {state}; {text}",
-        # A sweep's results are found by its job, those of one command only by their path.
-        f"{spec.name}: next   {rgt} pull {spec.name} {folder}".rstrip(),
+        f"{spec.name}: next   {rgt} pull {spec.name}",
     )
     if arguments.json:
         print_json({"box": spec.name, "pod": pod, "exit": OK})

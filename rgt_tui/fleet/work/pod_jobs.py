@@ -68,14 +68,6 @@ class JobOutcome(FrozenStruct):
     text: str
 
 
-def results_directory(route: KubectlRoute) -> str:
-    """Return ``$RGT_OUT`` of a Job: on its first claim, otherwise in the pod."""
-    top = "/tmp/rgt"
-    if route.claims:
-        top = parse_claim(route.claims[0])[1]
-    return f"{top}/{route.job}"
-
-
 def job_manifest(
     route: KubectlRoute,
     image: str,
@@ -99,7 +91,7 @@ def job_manifest(
     if len(words) == 1:
         line = words[0]
     # First, so that the person's own value wins.
-    variables = {"RGT_OUT": results_directory(route), **env}
+    variables = {"RGT_OUT": route.results_directory, **env}
     container: dict[str, Any] = {
         "name": route.container or "main", "image": image,
         "command": ["sh", "-c", _SCRIPT, "rgt", line],

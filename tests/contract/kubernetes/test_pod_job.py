@@ -96,7 +96,7 @@ async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_o
     status, out, errors = await rgt(fleet_file, "run", "lm", "--reader")
     assert status == 0, errors
     assert "pod    ml/lm-reader runs; it ends by itself after 1h" in out
-    assert f"next   rgt pull lm {cluster.home}/lm\n" in out
+    assert "next   rgt pull lm\n" in out
     pod = cluster.objects["pods", "ml", "lm-reader"]
     assert "resources" not in pod["spec"]["containers"][0], "it needs no GPU"
     assert pod["spec"]["activeDeadlineSeconds"] == 3600
@@ -106,6 +106,12 @@ async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_o
     assert status == 0, errors
     (best,) = (tmp_path / "here").rglob("best.txt")
     assert best.read_text() == "weights\n"
+    # The Job itself names its results, also by its name.
+    for number, without in enumerate(((), ("lm",))):
+        there = tmp_path / f"there-{number}"
+        status, _, errors = await rgt(fleet_file, "pull", "lm", *without, "--dest", str(there))
+        assert [path.name for path in there.rglob("best.txt")] == ["best.txt"], errors
+        assert "name paths" not in errors
     # Twice is once: the pod that runs is taken.
     assert (await rgt(fleet_file, "run", "lm", "--reader"))[0] == 0
 
