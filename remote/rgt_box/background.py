@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -101,6 +102,25 @@ class Background:
         if self.is_hanging:
             return self._value, "no answer for %d s" % (time.monotonic() - self._started)
         return self._value, self._error
+
+
+def write_error_text(error: OSError, path: str) -> str:
+    """Return the text of an error while writing; below the home also how to move rgt's files.
+
+    Args:
+        error: The error.
+        path: The file, if the error does not name it.
+    """
+    path = str(error.filename or path)
+    text = f"{path}: {error_text(error)}"
+    home = os.path.expanduser("~")
+    refused = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    if refused and (path == home or path.startswith(home.rstrip("/") + "/")):
+        text += (
+            "; rgt keeps jobs, code and its state in the home directory: set HOME for this login "
+            "(in /etc/environment on the box) to a directory that can be written"
+        )
+    return text
 
 
 def error_text(error: BaseException) -> str:

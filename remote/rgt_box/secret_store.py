@@ -329,7 +329,7 @@ def main(argv: list[str]) -> int:
     except SecretNotStored as error:
         answer = {"refused": str(error)}
     except OSError as error:
-        print(f"secret: {error.filename or ''}: {background.error_text(error)}", file=sys.stderr)
+        print(f"secret: {background.write_error_text(error, '')}", file=sys.stderr)
         return 2
     # A newline first, to end any unfinished output of the shell's start-up files.
     sys.stdout.buffer.write(b"\n" + jsonline.encode_line(answer))

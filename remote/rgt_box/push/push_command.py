@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         return USAGE
     except OSError as error:
         where = error.filename or found["staging"] or found["place"] or ""
-        print(f"push: {where}: {background.error_text(error)}", file=sys.stderr)
+        print(f"push: {background.write_error_text(error, where)}", file=sys.stderr)
         if error.errno in FULL:
             return NO_ROOM
         return USAGE

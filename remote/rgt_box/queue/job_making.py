@@ -9,7 +9,7 @@ import shutil
 import time
 
 from rgt_box import files, jsonline, masking, place
-from rgt_box.background import error_text, which
+from rgt_box.background import which, write_error_text
 from rgt_box.queue import cell_command, detach, queue_file, queue_state
 from rgt_box.queue.cell_command import CELL, OUT
 from rgt_box.queue.queue_file import Job
@@ -132,9 +132,7 @@ def make_job(asked: JsonObject) -> JsonObject:
     except FileExistsError:
         return describe_existing(folder, asked) or {"folder": folder, "made": False, "same": False}
     except OSError as error:
-        raise JobNotMade(
-            f"{error.filename or folder}: {error_text(error)}; nothing was created"
-        ) from error
+        raise JobNotMade(f"{write_error_text(error, folder)}; nothing was created") from error
     return {
         "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out,
         "workdir": workdir,
@@ -424,9 +422,7 @@ def make_sweep(asked: JsonObject) -> JsonObject:
         else:
             files.replace_file(os.path.join(folder, "job.json"), job_json, sync=True)
     except OSError as error:
-        raise JobNotMade(
-            f"{error.filename or folder}: {error.strerror}; nothing was created"
-        ) from error
+        raise JobNotMade(f"{write_error_text(error, folder)}; nothing was created") from error
     return _job_answer(folder, made=True, notes=notes)
 
 

@@ -12,7 +12,7 @@ import time
 import zlib
 
 from rgt_box import files, jsonline, options, ownership, place, procstat, secret_store
-from rgt_box.background import error_text
+from rgt_box.background import error_text, write_error_text
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.metrics import formats
 from rgt_box.metrics.jsonl import RunMetrics
@@ -123,7 +123,7 @@ def main(argv: list[str]) -> int:
     except job_making.JobNotMade as error:
         return _print_usage_error(str(error))
     except OSError as error:
-        return _print_usage_error(f"{error.filename or found['job'] or 'job'}: {error_text(error)}")
+        return _print_usage_error(write_error_text(error, found["job"] or "job"))
 
 
 def _make_job(asked: JsonObject) -> tuple[JsonObject, files.FileLock | None]:

@@ -469,3 +469,12 @@ def test_a_cell_that_runs_or_is_done_keeps_its_line(box: Agent) -> None:
     (job / "go").touch()
     until(lambda: master_log(job).endswith("QUEUE DONE\n"))
     assert "START c" not in (job / "master.log").read_text()
+
+
+def test_a_home_that_cannot_be_written_names_the_setting_that_moves_it(box: Agent) -> None:
+    # sysfs refuses root, too.
+    box.env["HOME"] = "/sys/kernel"
+    code, _, errors = launched(box, name="job", digest="1", line="true")
+    assert code == 2
+    assert "/sys/kernel/" in errors
+    assert "set HOME for this login" in errors
