@@ -187,7 +187,7 @@ LAYERS = ("session", "log", "curve", "cgroup")
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
 
-TEXTS_OF_PAGES = ("title", "cause", "never", "resource")
+TEXTS_OF_PAGES = ("title", "symptom", "cause", "never", "resource")
 """Keys of a handbook page; its steps' ``text`` is the other one."""
 
 
