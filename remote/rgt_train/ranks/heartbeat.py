@@ -15,7 +15,7 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Tuple, TypeVar
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 import torch
 
@@ -211,8 +211,10 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
 # communication are one number.
 
 
-TakenTimes = Tuple[int, List[int]]
-"""Number of steps, and the nanoseconds of each phase in them."""
+TakenTimes = Tuple[int, List[int], Optional[float]]
+"""Number of steps, the nanoseconds of each phase in them, and the seconds that a step waits for its
+gradient exchange, if known.
+"""
 
 
 class StepTimes:
@@ -237,7 +239,10 @@ class StepTimes:
 
     def take_times(self, count: int) -> TakenTimes:
         """Return the times of `count` steps since the last call, for `mean_times`."""
-        return count, self._beat.take_phase_times()
+        exposed = None
+        if self._wrapped is not None:
+            exposed = self._gradient_exchange_s()  # here: `mean_times` may run on another thread
+        return count, self._beat.take_phase_times(), exposed
 
     def mean_times(self, times: TakenTimes) -> dict[str, float]:
         """Return the mean seconds of the steps of `times`.
@@ -247,7 +252,7 @@ class StepTimes:
             loader, and the rest: ``compute_time``, with several ranks ``comm_time`` as well, or
             ``compute_comm_time`` for both.
         """
-        count, spent = times
+        count, spent, gradients = times
         steps_ns = count * 1e9
         step = sum(_in_step(spent)) / steps_ns
         told = {"step_time": round(step, 6)}
@@ -258,7 +263,6 @@ class StepTimes:
         if self._world == 1:
             told["compute_time"] = round(rest, 6)
             return told
-        gradients = self._gradient_exchange_s()
         if gradients is None:
             told["compute_comm_time"] = round(rest, 6)
         else:
@@ -271,7 +275,7 @@ class StepTimes:
         now = time.monotonic()
         # Seconds between two reads of DDP's statistics: one takes about 100 µs.
         again_s = 10.0
-        if self._wrapped is not None and now - self._looked >= again_s:
+        if now - self._looked >= again_s:
             self._looked, self._exposed = now, exposed_communication_s(self._wrapped)
         return self._exposed
 

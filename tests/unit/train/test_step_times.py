@@ -74,3 +74,13 @@ def test_ddp_is_asked_seldom() -> None:
     for _ in range(5):
         mean_times(times, 1)
     assert model.asked == 1
+
+
+def test_ddp_is_asked_by_the_thread_that_trains_alone() -> None:
+    """Another one may compute the means, when it writes lines that no step followed."""
+    model = Ddp(TOLD)
+    times = StepTimes(beat(SPENT), [model], 2)
+    taken = times.take_times(1)
+    asked = model.asked
+    assert "comm_time" in times.mean_times(taken)
+    assert (asked, model.asked) == (1, 1)
