@@ -341,8 +341,8 @@ def last_recorded_attempt(out: StrPath) -> int:
 
 
 def platform_versions() -> dict[str, str]:
-    """Return the versions of Python, of the system and of torch, and the name of the GPU."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    """Return the versions of Python and of torch, and the name of the GPU."""
+    found = {"python": platform.python_version()}
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(torch.__version__)
@@ -352,11 +352,11 @@ def platform_versions() -> dict[str, str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of torch and of the libraries installed next to it.
+    """Return the versions of the system, of torch and of the libraries installed next to it.
 
-    It reads their metadata, which takes milliseconds.
+    It takes milliseconds: their metadata are read, and Python asks another program for the system.
     """
-    found = {}
+    found = {"platform": platform.platform()}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)
