@@ -335,7 +335,7 @@ def _row_position(row: ConsoleRow) -> tuple[str, float]:
 
 
 _MAYBE = re.compile(
-    rb"\d|nan|inf|epoch|step|iter|loss {2}|\||-{6}|={6}|\xe2[\x94\x95]|[{}\[\]],?\s*$", re.I
+    rb"\d|nan|inf|epoch|step|iter|loss {2}|\||-{6}|={6}|\xe2[\x94\x95]|[{}\[\]],?\s*$|:$", re.I
 )
 """A piece without any of these (numbers, names of columns, rules, brackets of JSON) cannot match a
 format.

@@ -379,8 +379,65 @@ RICH = LineFormat(
 )
 
 
+_RESULT = re.compile(r"Result for [\w.\-]{1,200}:\s*$")
+_RESULT_MEMBER = re.compile(
+    r"(?P<indent> {2,40})(?:- .*|(?P<name>[^\s:][^:]{0,100}):(?: (?P<y>.*))?)$"
+)
+_UNNAMED = frozenset(("info", "learner", "learner_stats", "sampler_results", "env_runners"))
+"""Levels of RLlib's results that add nothing to a name."""
+
+
+def _parse_tune_result(line: str, state: JsonObject) -> list[ConsoleRow]:
+    """Read a line of a result that Ray Tune prints as indented YAML; its end gives the row."""
+    begins = _RESULT.match(line) is not None
+    if not begins and "values" not in state:
+        return []
+    found = None
+    if not begins:
+        found = _RESULT_MEMBER.match(line)
+    if found is None:
+        rows = _close_tune_result(state)
+        if begins:
+            state.update(values={}, path=[])
+        return rows or (TAKEN if begins else [])
+    indent = len(found.group("indent"))
+    state["path"] = path = [level for level in state["path"] if level[0] < indent]
+    name = found.group("name")
+    if name is None:
+        return TAKEN  # a member of a list
+    names = [*(level[1] for level in path), name]
+    path.append([indent, name])
+    y = to_number((found.group("y") or "").strip())
+    most_values = 200
+    if y is not None and len(state["values"]) < most_values:
+        tag = "/".join(part for part in names if part not in _UNNAMED)
+        state["values"].setdefault(tag, y)
+    return TAKEN
+
+
+def _close_tune_result(state: JsonObject) -> list[ConsoleRow]:
+    """Return the row of the result that has ended."""
+    values = state.pop("values", {})
+    state.pop("path", None)
+    step = values.pop("training_iteration", None)
+    if step is None or not 0 <= step < 1e15:
+        return []
+    return [ConsoleRow(values, int(step))]
+
+
+RAY_TUNE = LineFormat(
+    "ray-tune",
+    "Ray 1.12 and 2: results of RLlib and Tune, a block of YAML for each iteration",
+    ("result for ", ":", "  - ", "==", "+--"),
+    "Result for PPO_CartPole-v1_96499_00000:",
+    _parse_tune_result,
+    flush=_close_tune_result,
+)
+
+
 FORMATS = (
     RGT,
+    RAY_TUNE,
     MEGATRON,
     FAIRSEQ,
     MMENGINE,

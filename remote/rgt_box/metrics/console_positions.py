@@ -84,6 +84,7 @@ def forget_position(state: JsonObject) -> None:
 
 _COUNTED = (
     *("at", "rank", "last", "number", "epoch", "base", "stride", "whole", "from", "anew"),
+    "longest",
     "placed",
     "established",
 )
@@ -200,7 +201,8 @@ def _count_steps(
     rank, _, x, steps = step
     last = state.get("last", 0.0)
     before = state.get("number")
-    state["last"], state["number"] = x, number
+    longest = max(last, state.get("longest", 0.0))
+    state["last"], state["number"], state["longest"] = x, number, longest
     # ``global_step`` and its like count over the whole run: no epoch is added. The total may be on
     # another number of the line, if that one has the same count.
     if rank == 0:
@@ -232,9 +234,13 @@ def _count_steps(
         state["base"] = state.get("base", 0.0) + last
         if x < stride:
             state["base"] += stride  # batches are counted from 0
-    # Not the next epoch: a restart, which prints its step without the epoch added here.
-    elif x < last and (number is None or number != before):
+    elif number is not None and before is not None and number > before + 1:
+        # Nothing was printed in the epochs between: each had at least the longest count so far.
+        state["base"] = state.get("base", 0.0) + (number - before) * longest
+    # An earlier epoch: a restart, which prints its step without the epoch added here.
+    elif (x < last and (number is None or before is None)) or (number or 0) < (before or 0):
         state.pop("base", None)
+        state["longest"] = x
     elif number is not None:
         state["stride"] = x - last
     return x + state.get("base", 0.0), None

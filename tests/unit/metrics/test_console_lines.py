@@ -11,7 +11,7 @@ import pytest
 from rgt_box.metrics import BY_NAME, ConsoleRow, FormatChooser, split_rank_prefix
 from rgt_box.metrics.console_formats import FORMATS
 
-STATEFUL = ("keras", "lightning-rich", "ultralytics")
+STATEFUL = ("keras", "lightning-rich", "ray-tune", "ultralytics")
 NAN = float("nan")
 FAIRSEQ = "2026-01-01 10:00:00 | INFO | "
 HUGGING_FACE_RUN = "{'train_runtime': '0.19', 'train_samples_per_second': '802.7', 'train_loss': '3.9', 'epoch': '0.8'}"

@@ -122,6 +122,51 @@ def test_numbers_without_a_position_are_counted(
     assert read_series(path)[tag, "row"] == (EPOCHS, A)
 
 
+def test_epochs_of_which_nothing_was_printed_are_counted(tmp_path: Path) -> None:
+    """CycleGAN prints every so many iterations, and a small data set has fewer in an epoch."""
+    text = ""
+    for run in (1, 2):  # the second one was begun again
+        for epoch, iters in ((1, 80), (3, 60), (6, 20), (8, 70)):
+            text += f"(epoch: {epoch}, iters: {iters}, time: 0.3) D_A: {run}.{epoch} G_A: 0.5 cycle_A: 0.2\n"
+    path = tmp_path / "loss_log.txt"
+    path.write_text(text)
+    xs, ys = read_series(path)["D_A", "step"]
+    assert (xs, ys) == ([80, 220, 420, 630], [2.1, 2.3, 2.6, 2.8])
+
+
+RESULT = """Result for PPO_CartPole-v1_00001:
+  date: 2026-11-30_01-29-09
+  episode_reward_mean: {a}
+  info:
+    learner:
+      default_policy:
+        learner_stats:
+          cur_lr: 0.0005
+          entropy: {b}
+        td_error:
+        - 0.5
+  training_iteration: {i}
+  trial_id: '00001'
+
+(PPO pid=612604) 2026-11-30 01:29:03,195 INFO trainer.py:864 -- step 7, loss 0.5
++------------+---------+-------+
+| Trial name | reward  |  iter |
+|------------+---------+-------|
+| PPO_00001  | {a}     |     9 |
++------------+---------+-------+
+"""
+
+
+def test_the_results_of_ray_tune_are_read_with_what_is_nested_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "nohup.out"
+    path.write_text(fill(RESULT))
+    found = read_series(path)
+    assert found["episode_reward_mean", "step"] == (EPOCHS, A)
+    assert found["default_policy/entropy", "step"] == (EPOCHS, B)
+    assert found["default_policy/cur_lr", "step"][1] == [0.0005] * 5
+    assert set(map(len, (xs for xs, _ in found.values()))) == {5}
+
+
 def test_the_summary_of_an_epoch_is_at_its_step_and_at_its_epoch(tmp_path: Path) -> None:
     text = ""
     for epoch in (1, 2, 3):
