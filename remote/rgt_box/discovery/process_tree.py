@@ -241,7 +241,16 @@ class ProcessTable:
             return
         # Check less and less often: a process that does not train within minutes rarely does later.
         known.due = known.looks + max(1, known.looks // 2)
-        known.why = why_it_trains(known.command, known.words, known.stat, self.boot, self._cards)
+        command = known.command
+        parent = self._known.get(known.stat.ppid)
+        if kind != "kernel" or parent is None or not parent.command.script.endswith(".ipynb"):
+            parent = None
+        # A notebook that runs from beginning to end, not one in which a person works.
+        if parent is not None:
+            command = parent.command
+        known.why = why_it_trains(command, known.words, known.stat, self.boot, self._cards)
+        if parent is not None:
+            parent.why = parent.why or known.why  # the run has the notebook's name
 
     def _why_by_script(self, known: KnownProcess) -> str:
         """Return which call in its script shows training; "" if none does, or not yet."""

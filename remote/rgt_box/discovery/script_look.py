@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from rgt_box import files
+from rgt_box import files, jsonline
 from rgt_box.discovery import training_commands
 
 TYPE_CHECKING = False
@@ -97,7 +97,7 @@ def training_call(command: ParsedCommand, cwd: str | None, inside: str) -> str:
     if any(map(_EVALUATES.fullmatch, command.args)):
         return ""
     script = command.script
-    if not script.endswith(".py"):
+    if not script.endswith((".py", ".ipynb")):
         script = script.replace(".", "/") + ".py"
     text = _TEXT.sub('""', script_text(script, cwd, inside) or "")
     match = _CALLS.search(text)
@@ -138,16 +138,37 @@ def inspect_script(
 
 
 def script_text(script: str, cwd: str | None, inside: str) -> str | None:
-    """Return the text of a script; None if it is missing, not a regular file, or too large."""
-    if not script.endswith(".py") or not (os.path.isabs(script) or cwd):
+    """Return the text of a script, or the code of a notebook.
+
+    None if it is missing, not a regular file, or too large.
+    """
+    if not script.endswith((".py", ".ipynb")) or not (os.path.isabs(script) or cwd):
         return None
+    limit = LARGEST
+    if script.endswith(".ipynb"):
+        limit = 16 * LARGEST  # pictures of earlier runs are in it
     try:
-        text = files.read_file(inside + os.path.normpath(os.path.join(cwd or "/", script)), LARGEST)
+        text = files.read_file(inside + os.path.normpath(os.path.join(cwd or "/", script)), limit)
     except ValueError:  # a NUL in its name
         return None
     if text is None:
         return None
+    if script.endswith(".ipynb"):
+        return notebook_code(text)
     return text.decode("utf-8", "replace")
+
+
+def notebook_code(text: bytes) -> str:
+    """Return the code of a notebook's cells, without lines for IPython and the shell."""
+    cells = (jsonline.loads_dict(text) or {}).get("cells")
+    lines: list[str] = []
+    for cell in cells if isinstance(cells, list) else ():
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source")
+            if isinstance(source, list):
+                source = "".join(map(str, source))
+            lines += str(source or "").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
 def site_packages(

@@ -144,6 +144,9 @@ server does."""
 KERNELS = frozenset(("ipykernel", "ipykernel_launcher", "colab_kernel_launcher"))
 """Notebook kernels: training only while they hold a GPU."""
 
+EXECUTORS = frozenset(("jupyter-execute", "jupyter-run", "nbclient", "papermill", "runipy"))
+"""Programs that run a notebook from beginning to end; ``nbconvert`` does with ``--execute``."""
+
 TRAINING = frozenset(
     (
         "cpt", "distill", "distillation", "dpo", "dreambooth", "finetune", "finetuner",
@@ -238,6 +241,9 @@ def _parse_python(words: list[str]) -> ParsedCommand:
         top = stem
     if top in KERNELS:
         return ParsedCommand("kernel", script, args, "")
+    notebook = executed_notebook(top if is_module else stem, args)
+    if notebook:
+        return _parse_script(notebook, args)
     if script in TRANSPARENT or stem in TRANSPARENT:
         inner = launched_script(args)
         if inner:
@@ -254,6 +260,19 @@ def _parse_python(words: list[str]) -> ParsedCommand:
     else:
         started = _parse_launcher(stem, args)
     return started or _parse_script(script, args, is_module)
+
+
+def executed_notebook(program: str, args: list[str]) -> str:
+    """Return the notebook that a program runs from beginning to end, as a script; "" if none."""
+    if program == "jupyter" and args:
+        program, args = "jupyter-" + args[0], args[1:]
+    converts = program in ("nbconvert", "jupyter-nbconvert") and "--execute" in args
+    if not converts and program not in EXECUTORS:
+        return ""
+    for before, word in zip(["", *args], args):
+        if word.endswith(".ipynb") and not word.startswith("-") and before != "--output":
+            return word
+    return ""
 
 
 def _parse_script(script: str, args: list[str], is_module: bool = False) -> ParsedCommand:
@@ -402,8 +421,8 @@ def script_label(command: ParsedCommand, cwd: str | None) -> str:
     script = os.path.basename(command.script)
     if script == "-c":
         stem = "python"
-    elif script.endswith(".py"):
-        stem = script[:-3]
+    elif script.endswith((".py", ".ipynb")):
+        stem = script.rpartition(".")[0]
     else:
         stem = script
     if stem == "__main__":

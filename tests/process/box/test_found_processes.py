@@ -137,6 +137,36 @@ def test_a_script_that_computes_gradients_trains_whatever_its_name(start: Start,
     assert not {idle.pid, page.pid} & set(runs)
 
 
+def test_a_notebook_that_runs_from_beginning_to_end_trains_without_a_gpu(
+    start: Start, exp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "model.fit( is below"},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "loss.backward()\n"]},
+    ]
+    exp.mkdir()
+    (exp / "mnist.ipynb").write_text(json.dumps({"cells": cells}))
+    (exp / "report.ipynb").write_text(json.dumps({"cells": cells[:1]}))
+    (exp / "ipykernel_launcher.py").write_text("print('up', flush=True)\nwhile True: pass")
+    kernel = "import subprocess, sys; subprocess.run([sys.executable, 'ipykernel_launcher.py'])"
+    alone = start("ipykernel_launcher.py", "print('up', flush=True)\nwhile True: pass")
+    named = start("papermill", SLEEP, "mnist.ipynb", "out.ipynb")
+    report = start("jupyter-nbconvert", kernel, "--execute", "report.ipynb")
+    shown = start("nbconvert", SLEEP, "--to", "html", "mnist.ipynb")
+    runs = until(lambda: named.pid in look(found := TrainingFinder(None, {})) and look(found))
+    assert runs[named.pid]["why"] == "its script calls backward()"
+    assert not {report.pid, shown.pid, alone.pid} & set(runs)
+    monkeypatch.setattr(process_tree, "BUSY_AFTER_S", 0.3)
+    monkeypatch.setattr(process_tree, "BUSY_CORES", 0.05)
+    found = TrainingFinder(None, {})
+
+    def busy() -> dict[str, Any] | None:
+        return next((run for run in look(found).values() if report.pid in run["pids"]), None)
+
+    assert "cores busy" in until(busy, "the notebook's kernel")["why"]
+    assert alone.pid not in {pid for run in look(found).values() for pid in run["pids"]}
+
+
 def test_a_script_on_a_mount_that_hangs_stops_no_search(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

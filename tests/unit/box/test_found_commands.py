@@ -47,6 +47,27 @@ from rgt_box.masking import mask_words
         ("python /v/bin/llamafactory-cli api x.yaml", "python", "/v/bin/llamafactory-cli", False),
         ("yolo train model=yolo11n.pt", "starter", "yolo", True),
         ("mpirun -np 8 python train.py", "starter", "train.py", False),
+        (
+            "python /v/bin/jupyter-nbconvert --to notebook --execute nb/Train-GPT.ipynb",
+            "python",
+            "nb/Train-GPT.ipynb",
+            True,
+        ),
+        (
+            "python /v/bin/jupyter-nbconvert --execute --output out.ipynb report.ipynb --to html",
+            "python",
+            "report.ipynb",
+            False,
+        ),
+        ("python /v/bin/jupyter nbconvert --execute a.ipynb", "python", "a.ipynb", False),
+        ("python -m papermill finetune.ipynb out.ipynb -p lr 1", "python", "finetune.ipynb", True),
+        ("python -m nbconvert --execute a.ipynb", "python", "a.ipynb", False),
+        (
+            "python /v/bin/jupyter-nbconvert --to html train.ipynb",
+            "python",
+            "/v/bin/jupyter-nbconvert",
+            False,
+        ),
         ("python -m ipykernel_launcher -f k.json", "kernel", "ipykernel_launcher", False),
         ("python /v/bin/tensorboard --logdir train", "never", "", False),
         (
