@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
 from rgt_tui.language import translate
+from rgt_tui.model import wrap_cells
 
 T = TypeVar("T")
 Completer: TypeAlias = Callable[..., list[str]] | None
@@ -52,6 +53,28 @@ class DeclaredArgument(NamedTuple):
                 # argcomplete's own convention: it looks for this attribute, which argparse does not
                 # declare.
                 action.completer = self.completer  # type: ignore[attr-defined]
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps Chinese help by cells; argparse counts characters, and breaks only at blanks."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        if text.isascii():
+            return super()._split_lines(text, width)
+        return wrap_cells(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.isascii():
+            return super()._fill_text(text, width, indent)
+        lines: list[str] = []
+        # The lines of a paragraph are broken where the English ones would be.
+        whole = re.sub(r"(?<=[^\x00-\x7f])\n(?=[^\x00-\x7f])", "", text)
+        for line in whole.splitlines():
+            # The text of a row such as "  1  not found" continues below its text.
+            start = re.match(r"\s*(?:\S+\s{2,})?", line)
+            inner = start.end() if start is not None else 0
+            lines += wrap_cells(line, width, inner) or [""]
+        return "\n".join(indent + line for line in lines)
 
 
 class Arguments:
@@ -111,7 +134,7 @@ class Arguments:
                 help=translate(brief),
                 description=translate(textwrap.dedent(about).strip()) or None,
                 epilog=build_epilog(name, *cls.examples),
-                formatter_class=argparse.RawDescriptionHelpFormatter,
+                formatter_class=HelpFormatter,
             )
 
         # `rgt alerts test`: inherited options go before the subcommand, all others after it.

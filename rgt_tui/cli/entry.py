@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rgt_tui import __version__
-from rgt_tui.cli.arguments import Arguments, DashboardArguments, arguments_of
+from rgt_tui.cli.arguments import Arguments, DashboardArguments, HelpFormatter, arguments_of
 from rgt_tui.cli.commands import (
     COMMANDS,
     FAILED,
@@ -83,7 +83,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
             "rgt init      create a starter fleet file",
             "rgt add lab user@host && rgt      watch a box of your own",
         ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--version",

@@ -8,10 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui import language
 from rgt_tui.fleet import HistoryRecorder
 from rgt_tui.fleet.history.history_keeper import KEEPER_PACES
 from rgt_tui.fleet.history.past import unwatched
 from rgt_tui.model import (
+    Alert,
     BoxSpec,
     BoxState,
     EventFilter,
@@ -167,3 +169,28 @@ async def test_what_is_about_no_single_box_is_kept_too(path: Path) -> None:
     other.adopt_boxes([BoxSpec(name="c", host="c")])
     assert (await other.read_event_page(EventFilter(), None, 99)).rows == ()
     await other.close()
+
+
+async def test_what_was_recorded_in_chinese_is_read_in_english(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events and a moment's alerts, by two processes of rgt with different languages."""
+    monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue("zh_CN"))
+    monkeypatch.setattr(language, "_recent", language._RecentTexts())
+    connected = language.translate("back after {silent_s}", silent_s="9s")
+    alert = Alert("link", "warn", language.translate("it does not answer"))
+    fleet = Fleet(path)
+    fleet.publish(("a", connected), alerts=(alert,))
+    assert alert.text == "没有响应" and connected == "9s 后恢复"
+    await fleet.memory.close()
+
+    monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue("en"))
+    monkeypatch.setattr(language, "_recent", language._RecentTexts())
+    history = FleetHistory(path, clock=lambda: START)
+    history.adopt_boxes([BoxSpec(name="a", host="a")])
+    rows = (await history.read_event_page(EventFilter(), None, 99)).rows
+    line = await history.read_timeline()
+    moment = await history.read_moment(line.ns[-1], line.ats[-1], frozenset())
+    await history.close()
+    assert [row.text for row in rows if row.box] == ["back after 9s"]
+    assert [one.text for box in moment.boxes for one in box.alerts] == ["it does not answer"] * 2

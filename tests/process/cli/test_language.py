@@ -67,6 +67,20 @@ def test_the_help_of_every_command_has_no_english_sentence() -> None:
     assert [line for line in found.splitlines() if SENTENCE.search(names.sub("-", line))] == []
 
 
+def test_the_help_fits_a_terminal_of_80_columns_in_wide_characters() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", ALL_HELP],
+        env={"RGT_LANG": "zh_CN", "PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout
+    # argparse counts the characters of "用法"; a command of an example stays on one line.
+    wide = [line for line in found.splitlines() if not line.isascii() and cell_len(line) > 80]
+    assert [line for line in wide if not re.match(r"用法|  (?:rgt|[a-z]+) ", line)] == []
+
+
 def test_an_error_of_the_command_line_is_in_chinese() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rgt_tui", "down"],
