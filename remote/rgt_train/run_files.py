@@ -149,8 +149,11 @@ class RunFiles:
         """Let the writer save at a step boundary, if that needs the other ranks or it is alone."""
         saving = agreed & (launch.SAVE | launch.HOLD)
         self._boundaries += 1
-        # Not at the first boundary: a relaunch should reach its first step soon.
-        if not saving and self._boundaries != 2:
+        prepared_at = 1
+        if self.restored is not None:
+            # A relaunch should reach its first step soon, and its state has been loaded already.
+            prepared_at = 2
+        if not saving and self._boundaries != prepared_at:
             return
         with self._ranks.beat.within_phase(CHECKPOINT):
             if saving:

@@ -138,14 +138,9 @@ class Heartbeat:
 
     def record_step(self, step: int) -> None:
         """Record the number of optimizer steps done; the next phase is ``loop``."""
-        # `enter_phase`, without the call
-        now = time.monotonic_ns()
+        self.enter_phase(LOOP)
+        now = self._since
         spent = self._spent
-        spent[self._phase] += now - self._since
-        self._phase = LOOP
-        self._since = now
-        page = self._page
-        page[2] = now & -16 | LOOP
         aside = spent[CHECKPOINT] + spent[EVALUATION] + spent[START] + spent[END]
         took = now - self._stepped - aside + self._aside
         self._stepped = now
@@ -157,6 +152,7 @@ class Heartbeat:
             self._slowest = max(self._slowest, took)
         elif self._steps == 2:  # the first one compiles, and fills caches
             self._usual = self._slowest = max(0, took)
+        page = self._page
         page[3] = step
         page[4] = now
         page[5] = self._usual
