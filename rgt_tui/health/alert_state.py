@@ -443,12 +443,17 @@ def alerts_to_show(
 def sort_alerts(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """Return alerts worst first, muted ones last, and otherwise in the order of the table.
 
-    Among errors, a run waiting with unsaved work comes first: it gives up at a known time, and the
-    full disk is only the reason.
+    Among errors, those that end at a known time come first: a machine that is taken away, then a
+    run that waits with unsaved work, for which a full disk is only the reason.
     """
+    first = ("preemption", HOLDING)
 
-    def urgency(alert: Alert) -> tuple[bool, int, bool, int]:
-        return alert.muted, LEVELS[alert.level], alert.kind != HOLDING, _PLACE.get(alert.kind, 99)
+    def urgency(alert: Alert) -> tuple[bool, int, int, int]:
+        if alert.kind in first:
+            place = first.index(alert.kind)
+        else:
+            place = len(first)
+        return alert.muted, LEVELS[alert.level], place, _PLACE.get(alert.kind, 99)
 
     return tuple(sorted(alerts, key=urgency))
 

@@ -170,8 +170,7 @@ _ROWS: tuple[Condition, ...] = (
     *space.CONDITIONS,
     Condition(
         "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled,
-        YES,
-        hold_s=120.0, quiet_s=60.0,
+        YES, hold_s=120.0, quiet_s=60.0,
         needs=condition.ailing_card,
         over="GPU {key} is no longer slowed down",
         advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to "
@@ -188,8 +187,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "crowded", "Too many threads for the cores", "threads", pace.read_crowded, pace.say_crowded,
-        YES,
-        hold_s=300.0, quiet_s=60.0,
+        YES, hold_s=300.0, quiet_s=60.0,
         over="no longer too many threads for the cores",
         advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you "
                "get.",
@@ -221,8 +219,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "tracker-error", "A run raised an error at its tracker", "tracker",
-        curves.read_tracker_error, say_text,
-        YES_ERROR,
+        curves.read_tracker_error, say_text, YES_ERROR,
         unit="more errors", rises=True, quiet_s=1800.0,
         of=frozenset(("news",)),
         over="no further error at the tracker",
@@ -247,10 +244,16 @@ _ROWS: tuple[Condition, ...] = (
         see="U22",
     ),
     Condition(
+        "gpu-other", "Not the GPUs that the box was rented with", "other gpu", gpu.read_other_gpus,
+        say_text, YES_ERROR, hold_s=30.0,
+        over="the GPUs are those that the box was rented with",
+        advice="rgt check-box BOX proves it: stop the box and rent another, or correct `asked` in "
+               "the fleet file.",
+        see="U31",
+    ),
+    Condition(
         "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error,
-        YES_ERROR,
-        hold_s=30.0,
-        needs=condition.ailing_card,
+        YES_ERROR, hold_s=30.0, needs=condition.ailing_card,
         over="GPU {key} answers again",
         advice="The GPU is lost until the machine restarts: copy the checkpoint away, rent another.",
         findings=("U22",),
@@ -406,8 +409,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "host-key", "The host key is not accepted", "key", link.read_host_key, link.say_host_key,
-        YES_ERROR,
-        live=False, told=True,
+        YES_ERROR, live=False, told=True,
         of=frozenset(("link",)),
         over="the host key is no longer refused",
         advice="New or recreated box: compare the key, follow the reason, reconnect (r); otherwise "
@@ -434,9 +436,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "preemption", "The platform takes the machine away", "taken away", link.read_preemption,
-        link.say_preemption,
-        YES_ERROR,
-        live=False,
+        link.say_preemption, YES_ERROR, live=False,
         over="the machine is no longer being taken away",
         advice="Runs that can save were asked to; copy what only its disk has; rgt run BOX "
                "--on-start continues later.",
@@ -444,8 +444,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "gone", "The provider no longer knows the box", "gone", link.read_gone, link.say_gone,
-        YES_ERROR,
-        live=False,
+        YES_ERROR, live=False,
         of=frozenset(("meter", "off", "past", "spec")),
         over="no longer missing at the provider",
         advice="Only files on durable storage are left; the console shows the reason.",

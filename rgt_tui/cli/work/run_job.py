@@ -37,7 +37,7 @@ from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, rows_of
-from rgt_tui.fleet.work.installing import plan_install
+from rgt_tui.fleet.work.installing import find_conda_file, plan_install
 from rgt_tui.fleet.work.job_file import (
     CardVerdict,
     GpuRequest,
@@ -134,8 +134,19 @@ def _plan_words(arguments: RunArguments, tree: SourceTree | None) -> None:
         raise CannotRun(
             translate("--install takes the code (--push PATH), and no command: run that afterwards")
         )
-    plan = plan_install({file.path for file in tree.files})
+    paths = {file.path for file in tree.files}
+    plan = plan_install(paths)
     if plan is None:
+        conda_file = find_conda_file(paths)
+        if conda_file is not None:
+            raise CannotRun(
+                translate(
+                    "{file} is for conda, which would replace the image's torch: list what the "
+                    "image lacks in a requirements.txt (pip list on the box shows what it has), "
+                    "or run conda yourself as the job's command",
+                    file=conda_file,
+                )
+            )
         raise CannotRun(
             translate(
                 "nothing in {path} says what to install: an install_deps.sh, a lock file or a "

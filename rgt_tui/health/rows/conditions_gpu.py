@@ -245,6 +245,21 @@ def say_ecc(view: BoxFacts, reading: Reading, since: float) -> str:
     )
 
 
+def read_other_gpus(view: BoxFacts) -> Sequence[Reading] | None:
+    """Return how the GPUs differ from those that the box was rented with."""
+    asked, sample = view.box.spec.asked, view.box.sample
+    if asked is None or asked.gpu is None:
+        return NOTHING
+    # A GPU that does not answer has an alert of its own; a replayed trace proves nothing.
+    if sample is None or any(gpu.error is not None or gpu.sim for gpu in sample.gpus):
+        return None
+    cards = [(gpu.name, gpu.vram_total) for gpu in sample.gpus]
+    mismatch = describe_gpu_mismatch(asked.gpu, asked.gpu_count, cards)
+    if mismatch is None:
+        return NOTHING
+    return (Reading("", 1.0, mismatch),)
+
+
 def read_gpu_error(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs that do not answer."""
     return [Reading(str(gpu.index), 1.0, gpu) for gpu in _list_gpus(view) if gpu.error is not None]

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli import StatusVerdict, choose_verdict
-from rgt_tui.health import Assessment, assess_box, facts_of
+from rgt_tui.health import Assessment, assess_box, facts_of, sort_alerts
 from rgt_tui.health.rows.conditions_queue import prove_preempted
 from rgt_tui.model import (
+    Alert,
     BoxEvent,
     BoxHealth,
     BoxSpec,
@@ -478,3 +479,10 @@ def test_what_an_agent_told_before_the_box_was_limited_is_no_news_of_now() -> No
             box(sample=sample(procs=(), unseen=BLIND), runs=(old,), queues=queues, meter=meter), NOW
         )
         assert (found.health, found.alerts) == (BoxHealth.UNKNOWN, ())
+
+
+def test_what_ends_at_a_known_time_comes_first() -> None:
+    """A failed cell hid that the platform takes the machine away in half a minute."""
+    kinds = ["failed", "bytes", "holding", "preemption", "gpu-error"]
+    alerts = sort_alerts(Alert(kind, "error", kind, since=NOW) for kind in kinds)
+    assert [alert.kind for alert in alerts][:2] == ["preemption", "holding"]

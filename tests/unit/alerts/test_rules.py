@@ -135,6 +135,7 @@ ANEW = {
 }
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, where 60 min is usual")
 RAN = RememberedBox(past=MachineLife(existed=True, ran=True))
+TWO_H100 = replace(box().spec, asked=RentalTerms(gpu="H100", gpu_count=2))
 SPOT = replace(box().spec, asked=RentalTerms(spot=True, max_per_hour=0.42))
 BILL = AccountBill(
     kind="runpod",
@@ -346,6 +347,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"sample": gpu(ecc_uncorrected=2, ecc_corrected=70)},
         "GPU 0: 2 uncorrected memory errors (70 corrected)",
         {"sample": gpu(ecc_uncorrected=0, ecc_corrected=70)},
+    ),
+    "gpu-other": (
+        {"spec": TWO_H100, "sample": gpu()},
+        "1 × H100, asked for 2 × H100",
+        {"spec": replace(TWO_H100, asked=RentalTerms(gpu="H100", gpu_count=1)), "sample": gpu()},
     ),
     "gpu-error": ({"sample": gpu(error="GPU is lost")}, "GPU 0 does not answer: GPU is lost", {}),
     "loss-nan": ({"runs": (NAN,)}, "lstm-b: loss nan at step 812, 2 points in a row", {"runs": (run(),)}),
