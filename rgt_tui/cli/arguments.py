@@ -17,8 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
-from rgt_tui.language import translate
-from rgt_tui.model import wrap_cells
+from rgt_tui.language import speaks_english, translate
 
 T = TypeVar("T")
 Completer: TypeAlias = Callable[..., list[str]] | None
@@ -59,13 +58,17 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Wraps Chinese help by cells; argparse counts characters, and breaks only at blanks."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        if text.isascii():
+        if speaks_english():
             return super()._split_lines(text, width)
+        from rgt_tui.model import wrap_cells  # half the time that `rgt --version` takes
+
         return wrap_cells(" ".join(text.split()), width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.isascii():
+        if speaks_english():
             return super()._fill_text(text, width, indent)
+        from rgt_tui.model import wrap_cells
+
         lines: list[str] = []
         # The lines of a paragraph are broken where the English ones would be.
         whole = re.sub(r"(?<=[^\x00-\x7f])\n(?=[^\x00-\x7f])", "", text)
