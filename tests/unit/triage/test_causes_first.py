@@ -141,3 +141,17 @@ def test_a_line_that_names_the_cause_stands_first(
     first: str, lines: list[str], tmp_path: Path
 ) -> None:
     assert found_in(lines, tmp_path / "x.log")[0] == first
+
+
+def test_a_script_that_fails_to_parse_after_a_while_was_edited_under_the_run(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "queue.log"
+    path.write_text(
+        "START cell-3\nstep 100 loss 0.5\n"
+        "run_queue.sh: line 83: syntax error near unexpected token `fi'\n"
+        "run_queue.sh: line 83: `  fi'\n"
+    )
+    (found,) = triage_file(path, shipped_pages())
+    assert found.gotcha == "SYN1"
+    assert any("edited or copied over while it ran (U2)" in step.text for step in found.fix)
