@@ -183,11 +183,13 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
     if loss is None or run.last_at is None or cell.started is None:
         return None
     # Of this attempt only: the time since its start is known, that of earlier ones is not.
-    first = 0
+    first: int | None = 0
     if run.resumes:
         first = run.resumes[-1].index
     elif cell.attempts > 1:
         first = _last_fall(loss)
+    if first is None:
+        return None
     points = len(loss) - first
     span = run.last_at - cell.started - run.held_s
     # Two points may follow each other at once, long before the next one.
@@ -197,10 +199,11 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
     return None
 
 
-def _last_fall(curve: Series) -> int:
-    """Return the index of the newest point whose step is not above the one before; 0 without one.
+def _last_fall(curve: Series) -> int | None:
+    """Return the index of the newest point whose step is not above the one before.
 
-    A script that knows nothing of rgt names no resume: its steps begin again.
+    A script that knows nothing of rgt names no resume: its steps begin again. None = no such
+    point: the attempt may have continued exactly at the next step, and its points are unknown.
     """
     steps, _, count = curve.backing_columns()
     # An attempt with more points has a pace that earlier ones hardly change.
@@ -208,7 +211,7 @@ def _last_fall(curve: Series) -> int:
     for at in range(count - 1, max(0, count - most_points), -1):
         if steps[at] <= steps[at - 1]:
             return at
-    return 0
+    return None
 
 
 def stall_after(cell: QueueCell | None, run: RunState) -> float:

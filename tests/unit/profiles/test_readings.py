@@ -127,3 +127,12 @@ def test_the_pace_is_that_after_the_last_fall_of_the_step() -> None:
     loss = Series().with_points([(step, 1.0) for step in steps])
     again = run(last_at=NOW, series={"loss": loss})
     assert step_time(cell(started=NOW - 120, attempts=2), again) == pytest.approx(40.0)
+
+
+def test_an_attempt_that_continues_at_the_next_step_has_no_known_pace() -> None:
+    """Its points cannot be distinguished from those of the attempt before, which were many."""
+    loss = Series().with_points([(step, 1.0) for step in range(1, 104)])
+    again = run(last_at=NOW, series={"loss": loss})
+    second = cell(started=NOW - 150, attempts=2)
+    assert step_time(second, again) is None
+    assert stall_after(second, again) == 600.0
