@@ -193,7 +193,9 @@ def _describe_activity(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         return (
             BoxHealth.RUNNING,
             "running",
-            translate("{name} at step {step:,}{moved}", name=cell.name, step=run.step, moved=moved),
+            translate(
+                "{name} at {position}{moved}", name=cell.name, position=run.position, moved=moved
+            ),
         )
     if seen.unseen is not None and not seen.trains:
         return BoxHealth.UNKNOWN, "unknown", _describe_unseen(seen, seen.unseen)

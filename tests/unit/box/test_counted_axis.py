@@ -92,6 +92,7 @@ def test_no_verdict_about_progress_is_built_on_rows() -> None:
     assert stalled_seconds(judged, counted, NOW) is None
     moving = msgspec.structs.replace(counted, progressed_at=NOW - 1)
     judged = box(runs=(moving,), queues=(queue(*cells),))
+    assert assess_box(judged, NOW).why == "lstm-b at row 812, advanced 1s ago"
     assert seconds_per_step(judged, "lstm-b", NOW) is None
     assert seconds_left(judged, "lstm-b", NOW) is None
 
