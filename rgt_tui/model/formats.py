@@ -119,20 +119,32 @@ def break_lines(
             else:
                 row += gap + unit
             gap = ""
-            while measure(row) > width > 0 and len(row) > indent + 1:
-                end = _find_cut(row, width, measure)
+            least = 1
+            if rows:
+                least = indent + 1
+            while measure(row) > width > 0 and len(row) > least:
+                end = _find_cut(row, width, least, measure)
                 rows.append(row[:end])
                 row = " " * indent + row[end:]
+                least = indent + 1
     return [*rows, row]
 
 
-def _find_cut(row: str, width: int, measure: Callable[[str], int]) -> int:
-    """Return how many characters of a row without a place to break go into its first line."""
-    fitting = 1
+def _find_cut(row: str, width: int, least: int, measure: Callable[[str], int]) -> int:
+    """Return how many characters of a row without a place to break go into its first line.
+
+    Args:
+        row: Wider than `width`, and longer than `least`.
+        width: Cells of a line.
+        least: Characters that the line gets at any width: more than its indent, which the rest
+            of the row gets again.
+        measure: Returns the cells of a text.
+    """
+    fitting = least
     while measure(row[: fitting + 1]) <= width:
         fitting += 1
     end = fitting
-    while end > 1 and row[end] in NO_LINE_START:
+    while end > least and row[end] in NO_LINE_START:
         end -= 1
     # A row of nothing but punctuation.
     if row[end] in NO_LINE_START:

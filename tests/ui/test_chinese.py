@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from rgt_tui import language
-from rgt_tui.model import wrap_cells
+from rgt_tui.model import break_lines, wrap_cells
 from rgt_tui.ui import commands
 from rgt_tui.ui.plot import RunKey
 from rgt_tui.ui.widgets import (
@@ -133,3 +135,28 @@ def test_a_chinese_sentence_fills_its_lines() -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
 def test_punctuation_alone_is_wrapped_too(text: str, width: int) -> None:
     assert "".join(text_of(row) for row in wrap_text(text, width)) == text
+
+
+# A run is named by whoever started it.
+@example("…" * 90, 80, 4)
+@example("。" * 50, 12, 8)
+@given(
+    st.text("。？！，、；：”’）】》〉」』％…（ a数", max_size=60),
+    st.integers(2, 40),
+    st.integers(0, 45),
+)
+def test_wrapping_ends_and_loses_only_blanks(text: str, width: int, indent: int) -> None:
+    measured = 0
+
+    def count_measured_cells(row: str) -> int:
+        nonlocal measured
+        measured += 1
+        # An endless loop would take all memory.
+        assert measured < 20_000
+        return cell_len(row)
+
+    rows = break_lines(text, width, indent, count_measured_cells)
+    assert "".join(rows).replace(" ", "") == text.replace(" ", "")
+    assert all(row.startswith(" " * indent) for row in rows[1:])
+    if width >= indent + 2:
+        assert max(map(cell_len, rows)) <= width
