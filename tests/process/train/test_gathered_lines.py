@@ -150,7 +150,7 @@ def test_what_is_recorded_is_never_less_than_what_waits_and_seldom_changes(
         for _ in range(count):
             now += pace
             added += 1
-            gatherer.add_point((added, 0.0, now, {}), "")
+            gatherer.add_point((added, 0.0, now, dict), "")
             waiting = added - len(written)
             waited = max(waited, waiting)
             assert waiting == 0 or recorded[-1] > waiting

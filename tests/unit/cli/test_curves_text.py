@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -16,8 +17,14 @@ from rgt_tui.ui.plot import metrics_of
 from tests.unit.cli.test_status_line import box
 
 
-def run(name: str = "gpt", last_at: float = 1.0, **series: list[float]) -> RunState:
-    curves = {key: Series(list(range(len(values))), values) for key, values in series.items()}
+def run(
+    name: str = "gpt",
+    last_at: float = 1.0,
+    series: Mapping[str, list[float]] | None = None,
+    **more: list[float],
+) -> RunState:
+    every = {**(series or {}), **more}
+    curves = {key: Series(list(range(len(values))), values) for key, values in every.items()}
     return RunState(name=name, last_at=last_at, series=curves)
 
 
@@ -175,9 +182,9 @@ PPO = {
 def test_rewards_and_losses_are_plotted_first(
     series: dict[str, list[float]], expected: list[str]
 ) -> None:
-    assert chosen_series(run(**series), None) == expected
+    assert chosen_series(run(series=series), None) == expected
 
 
 def test_the_screen_begins_with_them_too() -> None:
-    assert metrics_of([run(**PPO)])[:2] == ["ep_rew_mean", "entropy_loss"]
+    assert metrics_of([run(series=PPO)])[:2] == ["ep_rew_mean", "entropy_loss"]
     assert metrics_of([run(lr=[1.0], loss=[1.0], acc=[1.0])]) == ["loss", "lr", "acc"]
