@@ -35,7 +35,6 @@ from rgt_train.data.sampler import BatchPlan
 from rgt_train.loop_code import (
     carried_names,
     counts_batches,
-    is_only_printed,
     names_of_loop,
     reads_first,
 )
@@ -500,13 +499,11 @@ class StateSearch:
         near = {repr(step + difference) for difference in (-1, 0, 1)}
         derived: set[str] = set()
         counted: list[str] = []
-        codes_of: dict[str, list[types.CodeType]] = {}
         for frame in user_frames():
             known = set(survey.found)
             codes = [frame.f_code]
             for name in sorted(carried_names(frame.f_code, frame.f_lasti)):
                 value = frame.f_locals.get(name, frame.f_globals.get(name))
-                codes_of.setdefault(name, []).append(frame.f_code)
                 survey.add_value(name, value)
                 survey.add_graphs(name, value)
                 if _is_iterator(value) and not _source_of(value):
@@ -517,7 +514,6 @@ class StateSearch:
                 if same_module and isinstance(value, types.FunctionType):
                     codes.append(value.__code__)
                     for outer, content in sorted(_variables_of(value).items()):
-                        codes_of.setdefault(outer, []).append(value.__code__)
                         survey.add_value(outer, content)
             if any("step_now" in code.co_names for code in codes):
                 added = {*survey.found} - known
@@ -540,13 +536,11 @@ class StateSearch:
                 for name in self.found.pop(kind, []):
                     of_file = name.rpartition(".")[0] in sys.modules
                     root = name.split(".")[0]
-                    there = of_file or root in {*roots, *iterators, _OTHER_LOADER}
-                    if there and not is_only_printed(tuple(codes_of.get(root, ())), root):
+                    if of_file or root in {*roots, *iterators, _OTHER_LOADER}:
                         self.found.setdefault(kind, []).append(name)
         for path in self._changed_paths(scope, epoch, found):
             words = re.split(r"\[", path)[0].split(".")
-            if not is_only_printed(tuple(codes_of.get(words[0], ())), words[0]):
-                self._note_found("variable", ".".join(words[:2]))
+            self._note_found("variable", ".".join(words[:2]))
 
     def _compare_attributes(self) -> None:
         """Find plain attributes that change: of the modules, and of given objects of a person's own."""
