@@ -269,7 +269,7 @@ class StepPace:
         if template is None:
             shown = [f"{_SHORT.get(k, k)} %{_FORMAT.get(k, '.4g')}" for k in _escaped(names)]
             unit = _escaped([self._options.unit])[0]
-            shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"{unit} %.*f%s/s"]
+            shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"%.*f%s {unit}/s"]
             template = self._templates[names] = "  ".join(shown)
         shown_rate = (0, rate, "")
         if rate >= 1e6:

@@ -379,7 +379,7 @@ RICH = LineFormat(
 )
 
 
-_RESULT = re.compile(r"Result for [\w.\-]{1,200}:\s*$")
+_RESULT = re.compile(r"Result for ([\w.\-]{1,200}):\s*$")
 _RESULT_MEMBER = re.compile(
     r"(?P<indent> {2,40})(?:- .*|(?P<name>[^\s:][^:]{0,100}):(?: (?P<y>.*))?)$"
 )
@@ -389,17 +389,16 @@ _UNNAMED = frozenset(("info", "learner", "learner_stats", "sampler_results", "en
 
 def _parse_tune_result(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a line of a result that Ray Tune prints as indented YAML; its end gives the row."""
-    begins = _RESULT.match(line) is not None
-    if not begins and "values" not in state:
-        return []
-    found = None
-    if not begins:
-        found = _RESULT_MEMBER.match(line)
-    if found is None:
+    begins = _RESULT.match(line)
+    if begins is not None:
         rows = _close_tune_result(state)
-        if begins:
-            state.update(values={}, path=[])
-        return rows or (TAKEN if begins else [])
+        state.update(trial=begins.group(1), values={}, path=[])
+        return rows or TAKEN
+    if "values" not in state:
+        return []
+    found = _RESULT_MEMBER.match(line)
+    if found is None:
+        return _close_tune_result(state)
     indent = len(found.group("indent"))
     state["path"] = path = [level for level in state["path"] if level[0] < indent]
     name = found.group("name")
@@ -416,13 +415,14 @@ def _parse_tune_result(line: str, state: JsonObject) -> list[ConsoleRow]:
 
 
 def _close_tune_result(state: JsonObject) -> list[ConsoleRow]:
-    """Return the row of the result that has ended."""
+    """Return the row of the result that has ended; the rows of each trial are a stream."""
     values = state.pop("values", {})
+    trial = state.pop("trial", "")
     state.pop("path", None)
     step = values.pop("training_iteration", None)
     if step is None or not 0 <= step < 1e15:
         return []
-    return [ConsoleRow(values, int(step))]
+    return [ConsoleRow(values, int(step), stream=trial)]
 
 
 RAY_TUNE = LineFormat(

@@ -234,7 +234,7 @@ def _count_steps(
         state["base"] = state.get("base", 0.0) + last
         if x < stride:
             state["base"] += stride  # batches are counted from 0
-    elif number is not None and before is not None and number > before + 1:
+    elif number is not None and before is not None and number > before + 1 and x <= last:
         # Nothing was printed in the epochs between: each had at least the longest count so far.
         state["base"] = state.get("base", 0.0) + (number - before) * longest
     # An earlier epoch: a restart, which prints its step without the epoch added here.

@@ -246,9 +246,6 @@ _CHANGE = re.compile(r"\b(?:decreased|increased|improved|dropped)\b", re.I)
 
 def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     """Understand the texts between the numbers of a line."""
-    least_settings = 4
-    if len(_SETTING.findall(" ".join(texts))) >= least_settings:
-        return LinePlan((NumberSlot("", "", 9),) * len(totals), "", False, False)
     slots: list[NumberSlot] = []
     # A word such as "val" counts only before the first value: after it, it is part of another
     # name.
@@ -403,6 +400,10 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     measures = measures or (
         "epoch" in kinds and "train" in tags and not EVALUATION.isdisjoint(tags)
     )
+    least_settings = 4
+    is_point = measures and kinds & {"step", "epoch", "samples"}
+    if not is_point and len(_SETTING.findall(" ".join(texts))) >= least_settings:
+        return LinePlan((NumberSlot("", "", 9),) * len(totals), "", False, False)
     is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
     is_pair = len(slots) == 1 and not texts[1].strip() and _ONLY_NAME.match(texts[0]) is not None
     return LinePlan(tuple(slots), split, measures, is_row, is_pair)

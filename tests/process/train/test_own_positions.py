@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_box.metrics import BY_NAME
 from rgt_train import Options, Run
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -154,3 +155,17 @@ def test_a_batch_that_a_loop_took_from_its_loader_in_advance_comes_again(
     order = make_run(tmp_path / "other").sampler
     expected = [sum(batch) for epoch in range(3) for batch in order.iterate_batches(epoch)]
     assert used == expected
+
+
+def test_the_agent_reads_the_lines_of_the_console(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The agent has only them, where the run's directory is on another machine."""
+    with make_run(tmp_path / "run", options=Options(log_every=1, unit="img")) as run:
+        for _ in run.epochs():
+            for batch in DataLoader(DATA, batch_sampler=run.batches()):
+                run.step(float(batch[0].sum()))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    rows = [row for line in lines for row in BY_NAME["rgt"].parse(line, {})]
+    assert [row.step for row in rows] == list(range(1, 3 * STEPS + 1))
+    assert all("img_s" in row.values for row in rows), rows[-1].values

@@ -76,6 +76,7 @@ HITS = "".join(
         ("out.log", fill("Stats | t_env: {i} | Episode: 7\nloss: {a}\tret_mean: {b}"), "step", "loss", "ret_mean"),
         ("out.log", fill("Epoch: {i} loss: {a} vali acc: {b}\nLoss decreased (9 --> 8)"), "epoch", "loss", "vali acc"),
         ("out.log", fill("\titers: {i}, epoch: 1 | loss: {a}, acc: {b}", SETTINGS), "step", "loss", "acc"),
+        ("out.log", fill("step={i} loss={a} acc={b} amp=True ema=True fp8=False x=None"), "step", "loss", "acc"),
         ("results.txt", fill(YOLO), "epoch", "train/box_loss", "metrics/precision"),
         ("trials.csv", fill(",{i},{a},{b},0.001,COMPLETE", OPTUNA), "step", "values_0", "values_1"),
         ("out.log", fill("loss[{i}] = {a}, acc: {b}"), "step", "loss", "acc"),
@@ -131,7 +132,14 @@ def test_epochs_of_which_nothing_was_printed_are_counted(tmp_path: Path) -> None
     path = tmp_path / "loss_log.txt"
     path.write_text(text)
     xs, ys = read_series(path)["D_A", "step"]
-    assert (xs, ys) == ([80, 220, 420, 630], [2.1, 2.3, 2.6, 2.8])
+    assert (xs, ys) == ([80, 220, 420, 470], [2.1, 2.3, 2.6, 2.8])
+
+
+def test_a_count_that_goes_on_over_epochs_is_the_step(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    lines = [f"epoch {epoch} iter {100 * epoch} loss {2 / epoch}" for epoch in (1, 4, 9, 30)]
+    path.write_text("\n".join(lines) + "\n")
+    assert read_series(path)["loss", "step"][0] == [100, 400, 900, 3000]
 
 
 RESULT = """Result for PPO_CartPole-v1_00001:
@@ -165,6 +173,13 @@ def test_the_results_of_ray_tune_are_read_with_what_is_nested_in_them(tmp_path: 
     assert found["default_policy/entropy", "step"] == (EPOCHS, B)
     assert found["default_policy/cur_lr", "step"][1] == [0.0005] * 5
     assert set(map(len, (xs for xs, _ in found.values()))) == {5}
+
+
+def test_of_several_trials_of_ray_tune_one_is_the_curve(tmp_path: Path) -> None:
+    path = tmp_path / "nohup.out"
+    both = RESULT + RESULT.replace("_00001", "_00002").replace("{a}", "9.5")
+    path.write_text(fill(both))
+    assert read_series(path)["episode_reward_mean", "step"] == (EPOCHS, A)
 
 
 def test_the_summary_of_an_epoch_is_at_its_step_and_at_its_epoch(tmp_path: Path) -> None:
