@@ -153,6 +153,8 @@ _RECORDED = "{recorded}"
 """Template of a text that `show_recorded` showed."""
 
 _Values = Mapping[str, object]
+_Origin = tuple[str, str, _Values]
+"""A text, its template and its values."""
 
 
 class _RecentTexts:
@@ -161,8 +163,8 @@ class _RecentTexts:
     def __init__(self, most: int = 4096) -> None:
         self._most = most
         # Two generations: the older one is dropped when the newer one is full.
-        self._new: dict[str, tuple[str, str, _Values]] = {}
-        self._old: dict[str, tuple[str, str, _Values]] = {}
+        self._new: dict[str, _Origin] = {}
+        self._old: dict[str, _Origin] = {}
 
     def add_text(self, shown: str, template: str, values: _Values) -> str:
         """Remember a text and return it: the same object for an equal text."""
@@ -179,7 +181,7 @@ class _RecentTexts:
             self._new[shown] = known
         return known[0]
 
-    def find_origin(self, shown: str) -> tuple[str, str, _Values] | None:
+    def find_origin(self, shown: str) -> _Origin | None:
         """Return a text itself, its template and its values; None = not known."""
         return self._new.get(shown) or self._old.get(shown)
 
@@ -196,7 +198,7 @@ def _as_plain(value: object) -> object:
 
 def store_text(text: str) -> str:
     """Return a text as a record keeps it: its template and values, or itself if unknown."""
-    parts = _take_apart(text)
+    parts = _take_apart(text, _find_origin(text))
     if parts is None:
         return text.lstrip(_STORED)
     stored = _STORED + json.dumps(parts, ensure_ascii=False)
@@ -217,8 +219,7 @@ def load_text(stored: str) -> str:
         return stored[1:]
 
 
-def _take_apart(text: str) -> list[object] | None:
-    origin = _find_origin(text)
+def _take_apart(text: str, origin: _Origin | None) -> list[object] | None:
     if origin is None:
         found = _find_known_parts(text)
         if not found:
@@ -232,8 +233,11 @@ def _take_apart(text: str) -> list[object] | None:
     return [template, {name: _take_value_apart(value) for name, value in values.items()}]
 
 
-def _find_origin(text: str) -> tuple[str, str, _Values] | None:
-    """Return a text, its template and its values; None = not known."""
+def _find_origin(text: str) -> _Origin | None:
+    """Return a text, its template and its values; None = not known.
+
+    Only for a text as a whole: a value such as 数据 can be a run's name.
+    """
     origin = _recent.find_origin(text)
     # A fact of a profile is translated once, and may be used days later.
     if origin is None and not text.isascii() and text in _english_of(_active_catalogue()):
@@ -251,12 +255,15 @@ def _english_of(catalogue: gettext.NullTranslations) -> dict[str, str]:
 def _take_value_apart(value: object) -> object:
     if not isinstance(value, str):
         return value
-    if value.isascii() and " " not in value:
+    origin = _recent.find_origin(value)
+    if " " not in value:
         # A run may be called "test", which is also a text of rgt: then it is another object.
-        origin = _recent.find_origin(value)
-        if origin is None or (origin[0] is not value and not origin[2]):
+        is_name = value.isascii()
+        if origin is not None:
+            is_name = origin[0] is not value and not origin[2]
+        if is_name:
             return value
-    return _take_apart(value) or value
+    return _take_apart(value, origin) or value
 
 
 _PART_EDGE = re.compile(r"(?=[\s,;:·()，；：（）])|(?<=[\s·(（，；：])")
@@ -278,10 +285,11 @@ def _find_known_parts(text: str) -> tuple[str, _Values] | None:
             part = text[start:end]
             if end <= start or not _says_something(part):
                 break
-            if part != text and _recent.find_origin(part) is not None:
+            origin = _recent.find_origin(part)
+            if part != text and origin is not None:
                 name = f"part{len(values)}"
                 template += _escape_braces(text[place:start]) + f"{{{name}}}"
-                values[name], place = part, end
+                values[name], place = origin[0], end
                 break
     if not values:
         return None

@@ -189,6 +189,22 @@ def test_a_name_that_is_also_a_text_stays_a_name(speak: Callable[[str], None]) -
     assert language.load_text(stored) == "failed 已启动"
 
 
+@pytest.mark.parametrize("name", ["数据", "结果", "训练", "完成"])
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_a_chinese_name_that_is_also_a_translation_stays_a_name(
+    name: str, is_shown: bool, speak: Callable[[str], None]
+) -> None:
+    speak("zh_CN")
+    known = language._english_of(language.load_catalogue("zh_CN"))
+    if is_shown:
+        language.translate(known[name])
+    made = language.translate("{name} started", name="".join([*name]))
+    assert language.record_text(made) == f"{name} started"
+    stored = language.store_text(made)
+    speak("en")
+    assert language.load_text(stored) == f"{name} started"
+
+
 @pytest.mark.parametrize(
     "text",
     ["over: inodes of /workspace", "", "\x1e", "\x1e[", "\x1e[1]",
