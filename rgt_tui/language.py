@@ -215,7 +215,7 @@ def load_text(stored: str) -> str:
     try:
         return _put_together(json.loads(stored[1:]))
     # A file can hold anything.
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return stored[1:]
 
 
@@ -308,6 +308,10 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+_HUGE_FORMAT = re.compile(r"\d{4}|{")
+"""A format with a width that no text of rgt has, or with one that is a value itself."""
+
+
 def _put_together(parts: list[Any]) -> str:
     template, stored = parts
     values = {name: _load_value(one) for name, one in stored.items()}
@@ -318,6 +322,8 @@ def _put_together(parts: list[Any]) -> str:
         return show_recorded(str(values["recorded"]))
     if end:
         return translate_in(context, bare)
+    if any(_HUGE_FORMAT.search(field[2] or "") for field in string.Formatter().parse(template)):
+        raise ValueError(template)
     return translate(template, **values)
 
 

@@ -208,6 +208,8 @@ def test_a_chinese_name_that_is_also_a_translation_stays_a_name(
 @pytest.mark.parametrize(
     "text",
     ["over: inodes of /workspace", "", "\x1e", "\x1e[", "\x1e[1]",
+     '\x1e["{a:c}", {"a": 100000000000000000000}]', '\x1e["{a:>20000}", {"a": 1}]',
+     '\x1e["{a:>{b}}", {"a": 1, "b": 20000}]', '\x1e["{a:.20000f}", {"a": 1}]',
      '\x1e["{a.b}", {"a": 1}]', '\x1e[["x"], 3]', "\x1e" + "[" * 5000],
 )  # fmt: skip
 def test_an_old_row_and_a_damaged_one_are_shown_as_they_are(text: str) -> None:
