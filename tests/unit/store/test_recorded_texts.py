@@ -223,6 +223,26 @@ def test_a_text_from_a_box_is_never_read_as_a_template(speak: Callable[[str], No
     assert language.load_text(language.store_text("50% of {x} done")) == "50% of {x} done"
 
 
+def test_a_text_without_known_parts_is_searched_once(
+    speak: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A box's state is stored every few seconds with the same alerts and findings."""
+    searched: list[str] = []
+
+    def find_nothing(text: str) -> None:
+        searched.append(text)
+
+    speak("en")
+    monkeypatch.setattr(language, "_find_known_parts", find_nothing)
+    quoted = [f"line {number} of a program" for number in range(3000)]
+    for text in quoted:
+        assert [language.store_text(text) for _ in range(3)] == [text] * 3
+    assert searched == quoted
+    # They are not kept without a limit.
+    language.store_text(quoted[0])
+    assert searched[len(quoted) :] == quoted[:1]
+
+
 def test_a_date_that_cannot_be_formatted_again_stays_a_text(speak: Callable[[str], None]) -> None:
     speak("zh_CN")
     made = language.translate("{name} started", name=datetime.date(2026, 11, 30))
