@@ -190,11 +190,15 @@ EXPIRED = re.compile(
 
 
 RESTRICTED = re.compile(
-    r"\b(?:rbash|rksh|rzsh): |: restricted\b|\brestricted by |forbidden (?:command|path|character)|"
+    r"\b(?:rbash|rksh|rzsh): |\b(?:ba|mk|k|z)?sh:(?:[^\n]*:)? ?restricted\b|: restricted: cannot |"
+    r"\brestricted by rssh\b|forbidden (?:command|path|character)|"
     r"account is currently not available|fatal: unrecognized command|git shell is not enabled",
     re.IGNORECASE,
 )
-"""Messages of bash, ksh and zsh in restricted mode, lshell, rssh, nologin and git-shell."""
+"""Messages of bash, ksh and zsh in restricted mode, lshell, rssh, nologin and git-shell.
+
+Not the word alone: a banner may say that the use of a system is restricted.
+"""
 
 
 def refuse_restricted(text: str) -> None:

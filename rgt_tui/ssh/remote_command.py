@@ -426,6 +426,7 @@ async def run_first_script(
 
     Raises:
         CommandNotRun: neither works; the message names the line of a start-up file if it is known.
+        RestrictedShell: neither works, and the login shell's message says why.
         BoxError: as for `run_command`.
     """
     began = asyncio.get_running_loop().time()
@@ -436,7 +437,6 @@ async def run_first_script(
             raise
         if not needs_sh and await _runs_without_sh(connection, error):
             return RemoteCommandResult(0, b"", "")
-        refuse_restricted(error.said)
         first = error
     except CommandFailed as error:
         if start_up_cost(connection) is not None:  # a command has begun
@@ -454,6 +454,7 @@ async def run_first_script(
     except (CommandNotRun, CommandFailed):
         # Neither way works, so the connection returns to the usual one.
         set_stdin_shell(connection, None)
+        refuse_restricted(first.said)
         line = await find_replacing_line(connection)
         unknown = "a start-up file (~/.bashrc, ~/.bash_profile, ~/.profile)"
         if line is not None:

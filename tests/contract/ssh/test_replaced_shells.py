@@ -37,6 +37,7 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.ssh.login_shell import (
     MARKER,
+    RESTRICTED,
     WAITS,
     mark_command,
     name_replacing_program,
@@ -440,7 +441,7 @@ async def test_a_syntax_error_is_reported_as_the_shell_reports_it(
 
 
 RBASH = 'exec rbash -c "$SSH_ORIGINAL_COMMAND"'
-RESTRICTED = {
+RESTRICTED_SHELLS = {
     "paths": RBASH,
     "no sh": f"mkdir -p bin; ln -sf /bin/ls bin; PATH=$PWD/bin; {RBASH.replace('rbash', '/bin/rbash')}",
     "nologin": "echo 'This account is currently not available.'; exit 1",
@@ -454,9 +455,9 @@ MENUS = {
 }
 
 
-@pytest.mark.parametrize("name", RESTRICTED)
+@pytest.mark.parametrize("name", RESTRICTED_SHELLS)
 async def test_a_restricted_shell_is_named_as_such(name: str, tmp_path: Path) -> None:
-    with box(tmp_path, wrapper=f"cd {tmp_path}; {RESTRICTED[name]}") as spec:
+    with box(tmp_path, wrapper=f"cd {tmp_path}; {RESTRICTED_SHELLS[name]}") as spec:
         found = await BoxDoctor(spec, HostKeyPolicy.ASK).run_checks(120)
     (failed,) = [finding for finding in found if finding.status is DoctorStatus.FAIL]
     assert failed.id.endswith(".shell")
@@ -464,6 +465,42 @@ async def test_a_restricted_shell_is_named_as_such(name: str, tmp_path: Path) ->
     assert "`user`" in failed.advice
     assert "inodes" not in failed.advice
     assert "[[" not in failed.text + failed.advice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bash: line 1: /bin/sh: restricted: cannot specify `/' in command names",
+        "bash: line 1: cd: restricted",
+        "W: mksh: /bin/sh: restricted",
+        "E: ksh: cd: restricted shell - can't cd",
+        "zsh:cd:1: restricted",
+        "main: line 1: x: restricted: cannot redirect output",
+        "This account is restricted by rssh.",
+    ],
+)
+def test_messages_of_restricted_shells_are_recognised(text: str) -> None:
+    assert RESTRICTED.search(text)
+
+
+BANNERS = (
+    "Use of this system is restricted by company policy.",
+    "group scratch: restricted, see wiki",
+)
+
+
+@pytest.mark.parametrize("banner", BANNERS)
+@pytest.mark.parametrize("ends", ["exec dash", "exit"])
+async def test_a_banner_is_no_restricted_shell(banner: str, ends: str, tmp_path: Path) -> None:
+    assert not RESTRICTED.search(banner)
+    with box(tmp_path, bashrc=f"echo '{banner}'\n{ends}\n") as spec:
+        finding = await shell_finding(spec)
+    assert "login shell is restricted" not in finding.text
+
+
+async def test_the_text_of_a_restricted_shell_before_a_working_fallback(tmp_path: Path) -> None:
+    with box(tmp_path, bashrc="echo 'bash: cd: restricted'\nexec dash\n") as spec:
+        await deploy_alone(spec)
 
 
 @pytest.mark.parametrize("name", MENUS)
