@@ -439,7 +439,12 @@ def list_run_folders(found: BoxResults) -> dict[str, list[str]]:
 
 
 def replace_run_names(
-    box: str, paths: Sequence[str], absent: Container[str], runs: Mapping[str, Sequence[str]]
+    box: str,
+    paths: Sequence[str],
+    absent: Container[str],
+    runs: Mapping[str, Sequence[str]],
+    *,
+    has_files: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the paths, with those of runs instead of their names, and a sentence for each name.
 
@@ -448,9 +453,11 @@ def replace_run_names(
         paths: Paths and names.
         absent: Those that are no path.
         runs: Directories by the name of the run.
+        has_files: Whether other paths have files; a name that is no run is then left as a path,
+            which the pull reports as missing.
 
     Raises:
-        PullFailed: One is no run, either.
+        PullFailed: One is no run, either, and there is nothing else to pull.
     """
     found: list[str] = []
     sentences = []
@@ -459,6 +466,9 @@ def replace_run_names(
             found.append(path)
             continue
         if path not in runs:
+            if has_files or any(name in runs for name in paths):
+                found.append(path)
+                continue
             raise PullFailed(
                 translate(
                     "{path} is no path there, and no run: there are {runs}",

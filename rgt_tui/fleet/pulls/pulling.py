@@ -253,8 +253,16 @@ async def _run_pull(
     if request.paths and request.wanted is None:
         listing = await list_tree(connection, spec, request.paths, folds=folds)
         if absent := absent_names(listing, request.paths):
-            runs = list_run_folders(await _request_results(spec, connection, wanted))
-            paths, found_runs = replace_run_names(spec.name, request.paths, absent, runs)
+            try:
+                runs = list_run_folders(await _request_results(spec, connection, wanted))
+            except (BoxError, TimeoutError):
+                # The names stay missing paths; the other paths can be pulled.
+                if not listing.files:
+                    raise
+                runs = {}
+            paths, found_runs = replace_run_names(
+                spec.name, request.paths, absent, runs, has_files=bool(listing.files)
+            )
             listing = await list_tree(connection, spec, paths, folds=folds)
     else:
         found = await list_results(connection, spec, wanted, request.paths or None, folds=folds)

@@ -86,7 +86,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def pulled(spec: BoxSpec, *paths: Path, to: Path, **options: Any) -> PullReport:
+def pulled(spec: BoxSpec, *paths: Path | str, to: Path, **options: Any) -> PullReport:
     request = PullRequest(paths=tuple(map(str, paths)), destination=to, **options)
     return asyncio.run(pulling.pull_box(spec, request))
 
@@ -156,6 +156,11 @@ def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
     report = pulled(lab, source.folder / "logs", to=tmp_path / "out")
     assert (report.landed, report.is_complete) == (SMALL, False)
     assert report.unconfirmed == "no answer within 300 s"
+    mixed = pulled(lab, source.folder / "logs", "nosuch", to=tmp_path / "other")
+    assert (mixed.landed, [row.path.endswith("/nosuch") for row in mixed.refused]) == (
+        SMALL,
+        [True],
+    )
 
 
 def swapped(path: Path, secret: Path) -> None:
@@ -323,6 +328,9 @@ def test_the_name_of_a_run_is_taken_where_no_such_path_exists(
     wrong = rgt.on("pull", "lab", "gpt-smol")
     assert wrong.returncode == 1
     assert "gpt-smol is no path there, and no run: there are gpt-small" in wrong.stderr
+    mixed = rgt.on("pull", "lab", str(source.folder / "logs"), "gpt-smol")
+    assert f"{source.folder}/logs/1: complete here" in mixed.stdout, mixed.stderr
+    assert "gpt-smol: " in mixed.stdout + mixed.stderr
     shutil.rmtree(run)
 
 
