@@ -452,6 +452,8 @@ class JobBeginning:
         self._step: dict[str, float] = {}
         self._began: dict[str, float] = {}
         """The first step of each cell since the launch."""
+        self._row_cells: set[str] = set()
+        """Cells that logged values without a step since the launch: they train."""
 
     def _newest_checkpoint(self, name: str) -> list[Any] | None:
         """Return step and path of a cell's newest checkpoint; None = unknown, or counted otherwise."""
@@ -555,7 +557,7 @@ class JobBeginning:
             return dict(
                 found,
                 verdict=TROUBLE if stuck else ALIVE,
-                sure=found["step"] is not None and not stuck,
+                sure=(found["step"] is not None or found["cell"] in self._row_cells) and not stuck,
             )
         if state == "done":
             return dict(
@@ -618,6 +620,8 @@ class JobBeginning:
         for source in self._sources.setdefault(name, self._open_readers(name, False)):
             batch = source[0].read(source[1], most_points)
             source[1] = batch.cursor
+            if any(point.x_kind == "row" for point in batch.points):
+                self._row_cells.add(name)
             steps = [point.x for point in batch.points if point.x_kind in ("step", "epoch")]
             if steps:
                 self._step[name] = steps[-1]
