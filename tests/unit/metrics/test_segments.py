@@ -49,6 +49,15 @@ def test_a_restart_concerns_steps_only() -> None:
     assert [len(each.xs) for each in store.series.values()] == [0, 1]
 
 
+def test_a_restart_hides_the_rows_before_it() -> None:
+    """Rows are counted only where no position is known, and the restart names one."""
+    store, batch = SeriesStore(), ReadBatch("f", None)
+    batch.points = [MetricPoint("loss", "row", 1.0, 1.0, None)]
+    batch.add_restart(2.0, "again")
+    store.apply_batch(batch)
+    assert [each.xs for each in store.series.values()] == [[]]
+
+
 def test_series_are_bounded() -> None:
     store, batch = SeriesStore(), ReadBatch("f", None)
     batch.points = [MetricPoint(str(n), "step", 1.0, 1.0, None) for n in range(MAX_SERIES + 3)]
