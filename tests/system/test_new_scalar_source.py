@@ -45,7 +45,8 @@ def test_a_layout_a_mark_and_a_row_are_a_source_that_is_found(tmp_path: Path) ->
     for package in ("rgt_box", "rgt_wire"):
         source = ROOT / "remote" / package
         shutil.copytree(source, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-    assert scalars(copy, run) == {}, "nobody knows it before"
+    before = {row["source"] for row in scalars(copy, run).values()}
+    assert before == {"keras"}, "before, it is read over its epochs, as any such table"
     put(copy / "rgt_box/metrics/tables.py", LAYOUT, '    "keras": RowLayout(()),\n')
     put(copy / "rgt_box/metrics/formats.py", MARK, "def _is_keras_csv(")
     put(copy / "rgt_box/metrics/formats.py", ROW, '    FileFormat("keras",')
