@@ -20,6 +20,7 @@ from rgt_tui.model import (
     FleetState,
     FrozenStruct,
     ReducedHistory,
+    RunState,
     keep_named,
 )
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
@@ -288,23 +289,25 @@ class HistoryFile:
                 "recorder's summary",
                 partial(_write_each, moments.write_recorded, con, box, told.recorded),
             )
-        if told.runs is not None:
-            yield "runs", partial(self._save_runs, con, box, told.runs, runs, now)
+        if told.runs is None:
+            return
+        for run in told.runs.runs:
+            key = (told.runs.spec.name, run.name)
+            # By identity: a run that has not changed is the same object.
+            if key not in self._runs or self._runs[key].run is not run:
+                # A part of its own: a run that cannot be stored keeps no other from the file.
+                yield "runs", partial(self._save_run, con, box, key, run, runs, now)
 
-    def _save_runs(
+    def _save_run(
         self,
         con: sqlite3.Connection,
         box: int,
-        state: BoxState,
+        key: tuple[str, str],
+        run: RunState,
         runs: dict[tuple[str, str], KnownRun],
         now: float,
     ) -> None:
-        for run in state.runs:
-            key = (state.spec.name, run.name)
-            known = self._runs.get(key)
-            # By identity: a run that has not changed is the same object.
-            if known is None or known.run is not run:
-                runs[key] = saved_curves.save_run(con, box, run, known, now)
+        runs[key] = saved_curves.save_run(con, box, run, self._runs.get(key), now)
 
     def read_spend(self) -> FleetSpend:
         """Return the fleet's costs, including former boxes of the same names.

@@ -113,7 +113,12 @@ def test_a_place_that_cannot_be_written_is_trouble_that_may_pass(tmp_path: Path)
 
 UNFIT = {
     "runs": (
-        BoxWrites(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))),
+        BoxWrites(
+            runs=replace(
+                state("a", at=NOW),
+                runs=(RunState(name="run0", step=2**70), RunState(name="other", step=5)),
+            )
+        ),
         "ints",
     ),
     "readings": (BoxWrites(means=(SlotMean("a", 2**70, 5, {"util": 1.0}),)), "too large"),
@@ -139,7 +144,8 @@ def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(
     assert [event.box for event in events_of(file, 9)] == (
         ["b"] if part == "events" else ["a", "b"]
     )
-    assert bool(found["a"].runs) is (part != "runs")
+    runs = ["other"] if part == "runs" else ["run0"]
+    assert [run.name for run in found["a"].runs] == runs, "no other run is lost with one"
     assert bool(found["a"].past.at) is (part != "readings")
     assert found["a"].meter.spent is not None
     file.close()

@@ -130,6 +130,7 @@ NOT_FOR_A_PERSON = {
     "the fleet did not stop cleanly: {v1}": "for the developer's console",
     "This page is generated from": "docs/screens/keys.md",
     "is also in the command palette": "docs/screens/keys.md",
+    "tools=$(mktemp -d) && ": "a command for the box",
     "no such file": "words of logs",
     "stale file handle": "words of logs",
     "no space left": "words of logs",
