@@ -427,7 +427,7 @@ def _close_tune_result(state: JsonObject) -> list[ConsoleRow]:
 
 RAY_TUNE = LineFormat(
     "ray-tune",
-    "Ray 1.12 and 2: results of RLlib and Tune, a block of YAML for each iteration",
+    "RLlib of Ray 1 (a public log of 2022): a block of YAML for each iteration",
     ("result for ", ":", "  - ", "==", "+--"),
     "Result for PPO_CartPole-v1_96499_00000:",
     _parse_tune_result,

@@ -404,7 +404,7 @@ class NumberTable(LineReader):
 
 
 class YoloResults(LineReader):
-    """``results.txt`` of YOLOv5 up to release 4 and of YOLOv7: a row each epoch, without names.
+    """``results.txt`` of YOLOv7, and of YOLOv5 before its ``results.csv``: rows without names.
 
     The order is that of YOLOv7's ``train.py`` and of programs derived from YOLOv5's (2026-11): the
     columns of its bar, then precision, recall, mAP and the losses of the validation.

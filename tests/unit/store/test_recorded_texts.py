@@ -113,7 +113,11 @@ MADE: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize(("writer", "reader"), [LANGUAGES, LANGUAGES[::-1]])
 @pytest.mark.parametrize("name", [*MADE])
 def test_a_recorded_text_reads_as_if_made_in_the_readers_language(
-    name: str, writer: str, reader: str, speak: Callable[[str], None]
+    name: str,
+    writer: str,
+    reader: str,
+    speak: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     speak(reader)
     expected = MADE[name]()
@@ -123,7 +127,7 @@ def test_a_recorded_text_reads_as_if_made_in_the_readers_language(
     assert made != expected
     assert language.load_text(stored) == made
     # The reader is another process, which has made none of these texts.
-    language._recent.__init__()  # type: ignore[misc]
+    monkeypatch.setattr(language, "_recent", language._RecentTexts())
     speak(reader)
     assert language.load_text(stored) == expected
 
@@ -151,7 +155,10 @@ def stopped_event() -> str:
 
 @pytest.mark.parametrize(("writer", "reader"), [LANGUAGES, LANGUAGES[::-1]])
 def test_a_message_of_the_agent_is_shown_in_the_readers_language(
-    writer: str, reader: str, speak: Callable[[str], None]
+    writer: str,
+    reader: str,
+    speak: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     speak(writer)
     stored = language.store_text(stopped_event())
@@ -160,7 +167,7 @@ def test_a_message_of_the_agent_is_shown_in_the_readers_language(
         "zh_CN": "c 中断：队列被 rgt stop 停止；任务已结束：exit 75",
     }
     assert language.load_text(stored) == expected[writer]
-    language._recent.__init__()  # type: ignore[misc]
+    monkeypatch.setattr(language, "_recent", language._RecentTexts())
     speak(reader)
     assert language.load_text(stored) == expected[reader]
 
