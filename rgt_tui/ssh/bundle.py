@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import io
@@ -84,10 +85,7 @@ def trainer_root() -> Path:
 
 def agent_files(root: Path) -> dict[str, bytes]:
     """Return name in the archive → content of everything that is packed."""
-    files = {"__main__.py": MAIN.encode()}
-    for package in (PACKAGE, SHARED):
-        for path in (root / package).rglob("*.py"):
-            files[path.relative_to(root).as_posix()] = path.read_bytes()
+    files = _read_packages(root, MAIN, PACKAGE)
     binding = importlib.util.find_spec(BINDING)
     if binding is not None and binding.origin and binding.origin.endswith(".py"):
         files[f"{BINDING}.py"] = Path(binding.origin).read_bytes()
@@ -110,8 +108,9 @@ def pack_zip(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+@functools.cache
 def build_agent() -> AgentBundle:
-    """Build the zipapp (takes tens of milliseconds; keep the result).
+    """Build the zipapp, once per process because that takes tens of milliseconds.
 
     Raises:
         FileNotFoundError: the installation lacks the agent's source.
@@ -121,15 +120,20 @@ def build_agent() -> AgentBundle:
 
 def trainer_files(root: Path) -> dict[str, bytes]:
     """Return name in the archive → content of everything in the trainer's zipapp."""
-    files = {"__main__.py": TRAINER_MAIN.encode()}
-    for package in (TRAINER, SHARED):
+    return _read_packages(root, TRAINER_MAIN, TRAINER)
+
+
+def _read_packages(root: Path, entry_point: str, own: str) -> dict[str, bytes]:
+    files = {"__main__.py": entry_point.encode()}
+    for package in (own, SHARED):
         for path in (root / package).rglob("*.py"):
             files[path.relative_to(root).as_posix()] = path.read_bytes()
     return files
 
 
+@functools.cache
 def build_trainer() -> AgentBundle:
-    """Build the trainer's zipapp; to run, it only needs a Python with torch.
+    """Build the trainer's zipapp, once per process; to run, it only needs a Python with torch.
 
     Raises:
         FileNotFoundError: the installation lacks the trainer's source.

@@ -32,6 +32,7 @@ from rgt_tui.model import (
     RunState,
     Sample,
     Series,
+    clean_text,
 )
 from rgt_tui.store import FLEET, BoxWrites, HistoryFile, moments
 from rgt_tui.store.database import connect
@@ -75,7 +76,8 @@ ADVANCES = st.tuples(
     st.sampled_from([0, 0, 0, 1]),  # resumed before them
     st.integers(0, 30),  # lines
     FLOATS,
-    st.text(max_size=20),
+    # Texts arrive cleaned; a record may use control characters as marks of its own.
+    st.text(max_size=20).map(clean_text),
     st.sampled_from(list(LinkState)),
 )
 
