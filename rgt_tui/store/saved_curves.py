@@ -167,22 +167,29 @@ def _strip_series(run: RunState, marks: tuple[int, ...]) -> RunState:
 def recall_runs(con: sqlite3.Connection, box: int) -> tuple[KnownRun, ...]:
     """Return the newest runs of a box with their curves, oldest first.
 
+    Runs that the fleet file names come before those that the box only found: on a machine that
+    others share, there can be any number of these.
+
     Raises:
         HistoryDamaged: their rows are invalid.
     """
-    # Number of runs of a box that are loaded, the newest.
+    # Number of runs of a box that are loaded.
     recalled = 64
-    rows = con.execute(
-        "SELECT run, body FROM runs WHERE box = ? ORDER BY at DESC LIMIT ?", (box, recalled)
-    ).fetchall()
-    return tuple(_recall_run(con, box, name, body) for name, body in reversed(rows))
+    rows = con.execute("SELECT run, body FROM runs WHERE box = ? ORDER BY at", (box,))
+    saved = [(name, _decode_run(name, body)) for name, body in rows.fetchall()]
+    wanted = sorted(saved, key=lambda row: bool(row[1].named_by))[-recalled:]
+    kept = {name for name, _ in wanted}
+    return tuple(_load_run(con, box, name, run) for name, run in saved if name in kept)
 
 
-def _recall_run(con: sqlite3.Connection, box: int, name: str, body: bytes) -> KnownRun:
+def _decode_run(name: str, body: bytes) -> RunState:
     try:
-        saved = _decode(body)
+        return _decode(body).run
     except msgspec.MsgspecError as error:
         raise HistoryDamaged(f"run {name!r} cannot be read: {error}") from error
+
+
+def _load_run(con: sqlite3.Connection, box: int, name: str, saved: RunState) -> KnownRun:
     held: dict[str, StoredSeries] = {}
     for (metric,) in con.execute(
         "SELECT DISTINCT metric FROM curves WHERE box = ? AND run = ?", (box, name)
@@ -190,7 +197,7 @@ def _recall_run(con: sqlite3.Connection, box: int, name: str, body: bytes) -> Kn
         held[metric] = _load_curve(con, (box, name, metric))
     series = {metric: Series(each.xs, each.ys) for metric, each in held.items()}
     # It may have ended meanwhile.
-    run = msgspec.structs.replace(saved.run, series=series, alive=None)
+    run = msgspec.structs.replace(saved, series=series, alive=None)
     return KnownRun(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 

@@ -55,6 +55,12 @@ def amount(state: FleetState) -> float:
     return sum(spent for _, spent in state.spend.today) if state.spend is not None else 0.0
 
 
+def kept_texts(rgt: Rgt, recalled: FleetState) -> list[str]:
+    """Return what says why something is not there: the events, and the runs that are."""
+    runs = [f"{run.name}: {run.step}" for box in recalled.boxes for run in box.runs]
+    return [*(event.text for event in rgt.fleet.state.events), *runs]
+
+
 def described(real: RealSshd, job: Job) -> BoxSpec:
     return replace(
         real.spec,
@@ -91,7 +97,7 @@ async def test_a_restart_shows_what_was_and_nothing_is_doubled(
     assert "by an earlier rgt" in shown.reason
     assert shown.sample is not None
     assert shown.remembered_at is not None
-    assert steps(seen[0]) == list(range(1, 601))
+    assert steps(seen[0]) == list(range(1, 601)), kept_texts(first, seen[0])
     await until(second.fleet, has(607))
     again = await until(second.fleet, lambda state: amount(state) > 0)
     live = second.fleet.state.boxes[0]
@@ -186,13 +192,9 @@ async def test_a_history_that_hangs_holds_nothing_up(real_sshd: RealSshd, tmp_pa
         await until(one.fleet, has(3))
         assert one.fleet.state.boxes[0].link is LinkState.LIVE
     await one.fleet.stop()
-    assert steps(
-        FleetState(
-            boxes=tuple(
-                (await FleetHistory(tmp_path / "history.db").recall_states([spec])).values()
-            )
-        )
-    )
+    states = await FleetHistory(tmp_path / "history.db").recall_states([spec])
+    recalled = FleetState(boxes=tuple(states.values()))
+    assert steps(recalled), kept_texts(one, recalled)
 
 
 async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
@@ -210,13 +212,9 @@ async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
     )
     assert [event.level for event in state.events if not event.box] == ["warn"]
     await one.fleet.stop()
-    assert steps(
-        FleetState(
-            boxes=tuple(
-                (await FleetHistory(tmp_path / "history.db").recall_states([spec])).values()
-            )
-        )
-    )
+    states = await FleetHistory(tmp_path / "history.db").recall_states([spec])
+    recalled = FleetState(boxes=tuple(states.values()))
+    assert steps(recalled), kept_texts(one, recalled)
 
 
 async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_a_restart(

@@ -30,7 +30,7 @@ from rgt_tui.store.database import (
     transaction,
 )
 from rgt_tui.store.history_file import count_used_bytes, merge_batches
-from tests.contract.store.worlds import batch, events_of, spec, state
+from tests.contract.store.worlds import batch, events_of, run, spec, state
 
 NOW = 1_790_000_000.0
 
@@ -287,6 +287,28 @@ def test_a_box_that_was_rented_anew_under_its_name_begins_with_nothing(path: Pat
     ((currency, amount),) = again.read_spend().today  # but what it cost today, it cost
     assert (currency, round(amount, 6)) == ("USD", round(2.0 / 60, 6))
     again.close()
+
+
+def test_runs_that_the_fleet_file_names_are_recalled_before_any_number_of_found_ones(
+    path: Path,
+) -> None:
+    clock = Clock()
+    file = HistoryFile(path, clock=clock)
+    described = replace(spec("a"), runs=("/mine",))
+    file.adopt_boxes([described])
+    mine = replace(run("mine", 10), named_by="/mine")
+    box = replace(state("a", runs=0), spec=described, runs=(mine,))
+    file.commit_batch({"a": BoxWrites(runs=box)})
+    clock.now += 60
+    found = tuple(run(f"found{number}", 1) for number in range(80))
+    file.commit_batch({"a": BoxWrites(runs=replace(box, runs=(mine, *found)))})
+    file.close()
+    again = HistoryFile(path, clock=clock)
+    again.adopt_boxes([described])
+    first, *others = again.recall_states()["a"].runs
+    again.close()
+    assert (first.name, len(first.series["loss"])) == ("mine", 10)
+    assert len(others) == 63
 
 
 def test_a_fleet_is_charged_for_its_own_boxes_alone(path: Path) -> None:
