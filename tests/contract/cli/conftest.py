@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,9 @@ import pytest
 from rgt_tui.fleet.config import dump_fleet
 from rgt_tui.model import BoxSpec
 from tests import warm_rgt
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.ssh.conftest import RealSshd, lone_sshd
+
+real_sshd = lone_sshd
 
 PATIENCE = 60.0
 
@@ -81,14 +82,6 @@ def rgt(tmp_path: Path) -> Rgt:
 
 DISKS = ("bytes", "inodes", "filling")
 """Alerts about what other programs write."""
-ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-"""Processes of its own: the agent finds whatever trains on a machine, and other tests do train."""
-
-
-@pytest.fixture(scope="session")
-def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
-    with fresh_sshd(tmp_path_factory.mktemp("sshd")) as running:
-        yield running
 
 
 @contextmanager
@@ -102,28 +95,6 @@ def mounted_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-@contextmanager
-def fresh_sshd(folder: Path, options: str = "") -> Iterator[RealSshd]:
-    """Run a box with processes of its own, where this machine allows that, and with these options of sshd."""
-    alone = (
-        shutil.which("unshare")
-        and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
-    )
-    with running_sshd(folder, ALONE if alone else (), options) as running:
-        yield running
-        if not alone:  # otherwise the kernel ends everything on this "box"
-            stop_recorder(running)
-
-
-def stop_recorder(running: RealSshd) -> None:
-    """The recorder outlives every connection, and must not outlive the tests."""
-    for agent in (running.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
-        state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
-        subprocess.run(
-            [sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False
-        )
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import BoxSpec, ProviderRef, StopPhase, StopProgress
-from tests.contract.cli.conftest import Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.pseudo_terminal import PseudoTerminal
 
 KEY = "RGT_TEST_KEY"

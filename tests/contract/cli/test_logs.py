@@ -24,8 +24,8 @@ import pytest
 from rgt_tui.fleet import connected
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import run_command
-from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.free_ports import free_port
 from tests.process.box.harness import until
 from tests.torture.agent.proxy import Fate, Proxy

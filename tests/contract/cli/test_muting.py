@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.free_ports import free_port
 
 replace = msgspec.structs.replace

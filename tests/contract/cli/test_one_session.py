@@ -11,9 +11,9 @@ from rgt_tui.fleet import connected
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import NoCommands, run_command
 from rgt_tui.ssh.remote_cat import open_pipe
-from tests.contract.cli.conftest import Rgt, fresh_sshd
+from tests.contract.cli.conftest import Rgt
 from tests.contract.cli.test_doctor import words
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 
 from rgt_tui.cli import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.model import BoxSpec, ProviderRef
-from tests.contract.cli.conftest import Rgt, fresh_sshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import fresh_sshd
 
 replace = msgspec.structs.replace
 NOWHERE = BoxSpec(

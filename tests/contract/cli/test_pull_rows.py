@@ -17,7 +17,7 @@ from rgt_tui.fleet.pulls.pull_stream import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxResults, BoxSpec
 from rgt_tui.transfer.ledger import prove_copies
-from tests.contract.cli.conftest import fresh_sshd
+from tests.contract.ssh.conftest import fresh_sshd
 
 OLD = 10**18
 

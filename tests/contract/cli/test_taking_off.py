@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.cli.conftest import PATIENCE, Rgt, stop_recorder
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.ssh.conftest import RealSshd, running_sshd, stop_recorder
 from tests.free_ports import free_port
 
 

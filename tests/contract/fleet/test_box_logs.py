@@ -15,8 +15,7 @@ import pytest
 from rgt_tui.fleet.box_logs import BoxLog, BoxSearch, lines_of
 from rgt_tui.fleet.kept_lines import FilePlace
 from rgt_tui.ssh import BoxError, DeployedAgent, build_agent, connect, deploy_agent
-from tests.contract.fleet.conftest import end_recorder
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd, stop_recorder
 
 Way = tuple[asyncssh.SSHClientConnection, DeployedAgent]
 ROWS = [
@@ -28,7 +27,7 @@ ROWS = [
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
     with running_sshd(tmp_path_factory.mktemp("logs")) as running:
         yield running
-        end_recorder(running)
+        stop_recorder(running)
 
 
 @contextlib.asynccontextmanager

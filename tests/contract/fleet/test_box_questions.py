@@ -27,8 +27,7 @@ from rgt_tui.ssh import (
     deploy_agent,
     has_sftp,
 )
-from tests.contract.cli.conftest import fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.process.box.harness import make_job
 
 Line = tuple[asyncssh.SSHClientConnection, DeployedAgent]

@@ -19,6 +19,7 @@ from rgt_tui.fleet import Fleet
 from rgt_tui.model import BoxState, FleetState, LinkState, MachineLife, ReceivedTimes
 from rgt_tui.recordings import FULL, FleetRecorder, LineFile, ReplayFleet
 from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
 
 replace = msgspec.structs.replace
 

@@ -27,8 +27,8 @@ from rgt_tui.fleet import (
 from rgt_tui.model import BoxSpec, BoxState, Frame, LinkState, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxStream, build_agent, start_watch
-from tests.contract.cli.conftest import stop_recorder
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd, stop_recorder
+from tests.contract.ssh.conftest import real_sshd as real_sshd
 
 replace = msgspec.structs.replace
 

@@ -19,6 +19,7 @@ from rgt_tui.fleet import CONNECT_PACES, Fleet, box_session, connector, engine, 
 from rgt_tui.model import BoxSpec, BoxState, FleetState, LinkState, MeterKind, Scalars
 from rgt_tui.ssh import connect, start_watch
 from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
 from tests.contract.ssh.servers import spec_of, sshd
 
 replace = msgspec.structs.replace

@@ -14,6 +14,7 @@ from rgt_tui.model import BoxSpec, FleetState, LinkState, ProviderRef
 from rgt_tui.profiles import ProfileError
 from tests.contract.fleet.test_sessions import gone, running
 from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
 
 replace = msgspec.structs.replace
 

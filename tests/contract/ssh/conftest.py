@@ -36,6 +36,10 @@ SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" 
 """On this box nobody types, and all that could be lost lies below ``FOLDER/box``."""
 
 
+ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+"""Processes of its own: the agent finds whatever trains on a machine, and other tests do train."""
+
+
 @dataclass(frozen=True)
 class RealSshd:
     """A running sshd: where it listens and how to log in."""
@@ -51,8 +55,42 @@ def keygen(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    """Give a box whose processes are this machine's: a test can start trainings on it, or kill its agent."""
     with running_sshd(tmp_path_factory.mktemp("sshd")) as running:
         yield running
+        stop_recorder(running)
+
+
+@pytest.fixture(scope="session")
+def lone_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    """Give a box that has nothing but its own processes.
+
+    Otherwise its agent finds what other tests train, and a pull goes through all their directories.
+    """
+    with fresh_sshd(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@contextmanager
+def fresh_sshd(folder: Path, options: str = "") -> Iterator[RealSshd]:
+    """Run a box with processes of its own, where this machine allows that, and with these options of sshd."""
+    alone = (
+        shutil.which("unshare")
+        and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    )
+    with running_sshd(folder, ALONE if alone else (), options) as running:
+        yield running
+        if not alone:  # otherwise the kernel ends everything on this "box"
+            stop_recorder(running)
+
+
+def stop_recorder(running: RealSshd) -> None:
+    """The recorder outlives every connection, and must not outlive the tests."""
+    for agent in (running.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
+        state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False
+        )
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec, RentalTerms
-from tests.contract.cli.conftest import Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.process.box.harness import until
 from tests.process.box.nvml_driver import HOLD, build_driver, make_devices
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec
-from tests.contract.cli.conftest import Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 from tests.process.box.harness import master_log, until
 
 COMMAND = [

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.contract.cli.conftest import Rgt, stop_recorder
+from tests.contract.cli.conftest import Rgt
 from tests.contract.slurm.cluster import Cluster, running
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd, stop_recorder
 from tests.process.box.harness import until
 
 

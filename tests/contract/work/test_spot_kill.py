@@ -17,7 +17,8 @@ import pytest
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import ProviderRef
-from tests.contract.cli.conftest import Rgt, fresh_sshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import fresh_sshd
 from tests.process.box.harness import master_log, until
 
 COMMAND = "mkdir -p {out}; echo {name} >> ran; while [ -e hold-{name} ]; do sleep 0.05; done; echo {task} > {out}/best"

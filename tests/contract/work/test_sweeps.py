@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec
-from tests.contract.cli.conftest import Rgt, fresh_sshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import fresh_sshd
 from tests.process.box.harness import master_log, until
 
 TRAIN = """

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from rgt_tui.model import BoxSpec
-from tests.contract.cli.conftest import Rgt, fresh_sshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import fresh_sshd
 from tests.free_ports import free_port
 from tests.process.box.harness import until
 

@@ -26,8 +26,8 @@ import pytest
 import torch
 
 from tests import warm_rgt
-from tests.contract.cli.conftest import ALONE, Rgt
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import ALONE, RealSshd, running_sshd
 from tests.pseudo_terminal import PseudoTerminal
 from tests.system.tree import ROOT
 

@@ -26,9 +26,9 @@ import pytest
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import ProviderRef
 from tests import warm_rgt
-from tests.contract.cli.conftest import ALONE, Rgt
+from tests.contract.cli.conftest import Rgt
 from tests.contract.cli.conftest import rgt as rgt
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.ssh.conftest import ALONE, RealSshd, running_sshd
 from tests.process.box.harness import master_log, until
 from tests.system.cli.test_whole_chain import ROOM, can_be_alone
 from tests.system.tree import ROOT

@@ -25,10 +25,10 @@ from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
 from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.profiles import load_profile
-from tests.contract.cli.conftest import ALONE, Rgt
+from tests.contract.cli.conftest import Rgt
 from tests.contract.providers.platform_outcomes import Row
 from tests.contract.providers.platform_rows import ROWS
-from tests.contract.ssh.conftest import RealSshd, keygen, running_sshd
+from tests.contract.ssh.conftest import ALONE, RealSshd, keygen, running_sshd
 
 KEY, BOX = "SOME_KEY", "rented"
 MARKETS = [row for row in ROWS if row.wish is not None]
