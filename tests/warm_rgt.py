@@ -26,8 +26,8 @@ from rgt_tui.ssh import build_agent
 shipped_pages()
 build_agent()
 """
-"""What each `rgt` would make of files that do not change: a packed agent, pages, profiles. Made once, they are a third
-of the computing of a short command."""
+"""The modules of all commands, the pages of the handbook and the packed agent: what each `rgt` would load or make anew
+from files that do not change."""
 ENTRY = "import sys; del sys.path[0]; sys.argv[0] = 'rgt'; from rgt_tui.cli.entry import main; raise SystemExit(main())"
 """What the script `rgt` does: nothing is imported from the working directory."""
 

@@ -165,10 +165,10 @@ def _strip_series(run: RunState, marks: tuple[int, ...]) -> RunState:
 
 
 def recall_runs(con: sqlite3.Connection, box: int) -> tuple[KnownRun, ...]:
-    """Return the newest runs of a box with their curves, oldest first.
+    """Return up to 64 runs of a box with their curves, oldest first.
 
-    Runs that the fleet file names come before those that the box only found: on a machine that
-    others share, there can be any number of these.
+    These are first the runs that the fleet file names, then the newest: on a machine that others
+    share, any number of other trainings may have been found since.
 
     Raises:
         HistoryDamaged: their rows are invalid.

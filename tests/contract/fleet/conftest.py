@@ -1,5 +1,7 @@
 """A real sshd on a box of its own."""
 
-from tests.contract.ssh.conftest import lone_sshd as real_sshd
+from __future__ import annotations
 
-__all__ = ["real_sshd"]
+from tests.contract.ssh.conftest import lone_sshd
+
+real_sshd = lone_sshd

@@ -10,10 +10,9 @@ import pytest
 from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.cli.conftest import lab as lab
+from tests.contract.cli.conftest import real_sshd as real_sshd
 from tests.contract.cli.conftest import rgt as rgt
-from tests.contract.ssh.conftest import RealSshd, fresh_sshd, lone_sshd
-
-real_sshd = lone_sshd
+from tests.contract.ssh.conftest import RealSshd, fresh_sshd
 
 
 @pytest.fixture(scope="module")
